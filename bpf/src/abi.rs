@@ -1,0 +1,307 @@
+//! The layout shared by the BPF programs and user space, and the only place where user space states it.
+//!
+//! Every type here mirrors a C type of `bpf/c/abi.h`; the test `abi_equals_btf` compares names, sizes,
+//! offsets and enumerators with the BTF of the compiled object, so a difference cannot ship.
+
+/// Version of everything in this file: map names, key and value layouts, word packing, reasons.
+/// It is part of the directory name under which maps are pinned; a change makes a running gateway fill
+/// new maps before it flips to the new program.
+pub const LAYOUT_VERSION: u32 = if cfg!(feature = "next-layout") { 0xffff } else { 1 };
+
+/// Version of the root program and its slot array; frozen, since it is shared with other programs' owners.
+pub const ROOT_VERSION: u32 = 1;
+/// Slots in the root's program array.
+pub const ROOT_SLOTS: u32 = 8;
+/// Slot of the load balancer.
+pub const SLOT_LB: u32 = 0;
+/// Slot of an egress program that shares the uplink.
+pub const SLOT_EGRESS: u32 = 1;
+
+/// Ring slots in one element of the `rings` array (a 64-byte cache line).
+pub const SLOTS_PER_BLOCK: u32 = 16;
+/// Index 0 of `backends` and `nexthops` is never used: it says "none".
+pub const NONE: u32 = 0;
+/// Interned names are padded with zeros to this many bytes.
+pub const NAME_LEN: usize = 256;
+
+/// Interface role bit: internet side.
+pub const ROLE_UPLINK: u32 = 1;
+/// Interface role bit: SRv6 side.
+pub const ROLE_FABRIC: u32 = 2;
+
+/// Bytes of the outer IPv6 header.
+pub const ENCAP_LEN: u32 = 40;
+/// A next hop with a smaller MTU cannot be signalled to IPv6 clients (1280 + [`ENCAP_LEN`]).
+pub const MIN_FABRIC_MTU: u32 = 1280 + ENCAP_LEN;
+
+/// Key of `vip_index`. Port 0 with protocol 0 is the entry that says "this address is ours".
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VipKey {
+    /// Address in network order; IPv4 as `::ffff:a.b.c.d`.
+    pub addr: [u8; 16],
+    /// Destination port in network order.
+    pub port: [u8; 2],
+    /// IP protocol number, 0 in the ownership entry.
+    pub proto: u8,
+    /// Always 0.
+    pub pad: u8,
+}
+
+/// Element of `rings`: backend indices of [`SLOTS_PER_BLOCK`] consecutive slots.
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingBlock {
+    /// Index into `backends`, or [`NONE`].
+    pub slot: [u32; SLOTS_PER_BLOCK as usize],
+}
+
+/// Element of `backends`. Immutable once a ring can name it, but for `nh` and `pmtu`, which are flipped by one store.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backend {
+    /// Destination of the outer header, network order.
+    pub sid: [u8; 16],
+    /// [`pack_nh`]: first index into `nexthops` and how many consecutive ones share the load; 0 when unresolved.
+    pub nh: u32,
+    /// MTU learned for the path to this SID, bytes of the outer packet; 0 when none was learned.
+    pub pmtu: u32,
+    /// Reserved, 0.
+    pub flags: u32,
+    /// Reserved, 0.
+    pub pad: u32,
+}
+
+/// Element of `nexthops`: immutable once a backend can name it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NextHop {
+    /// Destination MAC, then source MAC: the first 12 bytes of the frame.
+    pub macs: [u8; 12],
+    /// Interface to transmit on.
+    pub ifindex: u32,
+    /// Bytes of the largest outer IP packet this hop takes.
+    pub mtu: u32,
+    /// Reserved, 0.
+    pub flags: u32,
+}
+
+/// Element of the per-CPU `vip_counters` and `backend_counters`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
+    /// Packets sent to a backend.
+    pub packets: u64,
+    /// Bytes of their inner IP packets.
+    pub bytes: u64,
+}
+
+/// Element of `vip_meta`: what a VIP index stands for. Read by user space only.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VipMeta {
+    /// The key in `vip_index` that leads here.
+    pub key: VipKey,
+    /// Always 0.
+    pub pad: u32,
+    /// Interned `namespace/name` of the rule.
+    pub rule: u64,
+    /// Digest of everything the ring was built from; equal inputs have equal rings.
+    pub ring_key: [u8; 16],
+    /// Digest of class, seed and the identities in the slots, shown to people and compared between gateways.
+    pub digest: [u8; 16],
+}
+
+/// Element of `backend_meta`: whose SID a backend index holds. Read by user space only.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BackendMeta {
+    /// Backend address inside its VPC; IPv4 as `::ffff:a.b.c.d`.
+    pub addr: [u8; 16],
+    /// Interned VPC reference; 0 when the index is free.
+    pub vpc: u64,
+    /// Interned VPC attachment reference.
+    pub attachment: u64,
+    /// Interned name of the node that holds it.
+    pub node: u64,
+}
+
+/// Value of `names`: a zero-padded string.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Name {
+    /// UTF-8, padded with zeros.
+    pub text: [u8; NAME_LEN],
+}
+
+/// Constants of the `lb` program, set before it is loaded (`weir_cfg` in its read-only data).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// NH key words (`flow::HashKey`).
+    pub nh: [u32; 12],
+    /// Odd multiplier of the hash's finaliser.
+    pub fin: u64,
+    /// First 8 bytes of the outer source address as they stand in memory: SRv6 block and node id.
+    pub src_hi: u64,
+    /// Last 8 bytes of the outer source address as they stand in memory; the last two bytes are 0 and take hash bits.
+    pub src_lo: u64,
+    /// The self-test SID's last 8 bytes as they stand in memory (its first 8 are `src_hi`).
+    pub selftest_lo: u64,
+    /// Roles of this interface, [`ROLE_UPLINK`] | [`ROLE_FABRIC`].
+    pub role: u32,
+    /// Packet Too Big and echo replies a CPU may send in a second; 0 sends none.
+    pub icmp_rate: u32,
+    /// Jiffies without a heartbeat after which the program asks the kernel's FIB instead of `nexthops`; 0 never.
+    pub heartbeat_jiffies: u32,
+    /// Build of the daemon that loaded the program, for `weir show node`.
+    pub build: u32,
+}
+
+/// Element 0 of `state`: words the daemon writes while the program runs (memory-mapped).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shared {
+    /// `bpf_jiffies64` at the daemon's last heartbeat, written by the program `beat`; 0 before the first.
+    pub heartbeat: u64,
+    /// Self-test frames that came back.
+    pub selftest_seen: u64,
+}
+
+/// Element 0 of the per-CPU `buckets`: the token bucket for generated ICMP.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bucket {
+    /// `bpf_ktime_get_coarse_ns` at the last refill.
+    pub last_ns: u64,
+    /// Tokens left, in billionths.
+    pub tokens: u64,
+}
+
+/// Session affinity: what of a packet is hashed.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Affinity {
+    /// Client address, both ports, protocol.
+    None = 0,
+    /// Client address.
+    ClientIp = 1,
+    /// Client address and protocol.
+    ClientIpAndProtocol = 2,
+}
+
+/// A VIP's state word: one aligned store in `vip_state` flips a VIP to another ring.
+///
+/// Bits 0–31 first slot of the ring region, a multiple of [`SLOTS_PER_BLOCK`]; 32–48 slots in the ring, 0 when the
+/// VIP is not loaded; 49–50 affinity; the rest 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VipWord(pub u64);
+
+impl VipWord {
+    /// Packs a word.
+    pub const fn new(base: u32, size: u32, affinity: Affinity) -> Self {
+        Self(base as u64 | (size as u64) << 32 | (affinity as u64) << 49)
+    }
+    /// First slot of the ring region.
+    pub const fn base(self) -> u32 {
+        self.0 as u32
+    }
+    /// Slots in the ring; 0 when nothing is loaded.
+    pub const fn size(self) -> u32 {
+        (self.0 >> 32) as u32 & 0x1_ffff
+    }
+    /// What is hashed.
+    pub const fn affinity(self) -> Affinity {
+        match (self.0 >> 49) & 3 {
+            1 => Affinity::ClientIp,
+            2 => Affinity::ClientIpAndProtocol,
+            _ => Affinity::None,
+        }
+    }
+}
+
+/// Packs [`Backend::nh`]: bits 0–23 first next hop, 24–31 how many consecutive ones.
+pub const fn pack_nh(first: u32, count: u8) -> u32 {
+    first | (count as u32) << 24
+}
+
+/// Takes [`Backend::nh`] apart: first index and count.
+pub const fn unpack_nh(nh: u32) -> (u32, u8) {
+    (nh & 0xff_ffff, (nh >> 24) as u8)
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $n:literal, $text:literal;)*) => {
+        /// Why a packet left the program; index into the per-CPU array `reasons`. Every exit counts exactly one.
+        #[repr(u32)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason { $($(#[$doc])* $name = $n,)* }
+        impl Reason {
+            /// All reasons in index order.
+            pub const ALL: &[Reason] = &[$(Reason::$name,)*];
+            /// The reason's name in metrics, tables and packet cases.
+            pub const fn name(self) -> &'static str { match self { $(Reason::$name => $text,)* } }
+            /// One line for people.
+            pub const fn help(self) -> &'static str { match self { $(Reason::$name => reasons!(@doc $($doc)*),)* } }
+        }
+    };
+    (@doc $doc:meta) => { reasons!(@one $doc) };
+    (@one doc = $text:literal) => { $text };
+}
+
+reasons! {
+    #[doc = "encapsulated and sent to a backend"]
+    Forwarded = 0, "forwarded";
+    #[doc = "ICMP error about a flow sent to that flow's backend"]
+    IcmpSteered = 1, "icmp_steered";
+    #[doc = "echo request to a VIP answered"]
+    EchoReply = 2, "echo_reply";
+    #[doc = "Packet Too Big sent to the client"]
+    PacketTooBig = 3, "packet_too_big";
+    #[doc = "left to the next slot or the stack: not IP"]
+    NotIp = 4, "not_ip";
+    #[doc = "left to the next slot or the stack: IPv4 is not served yet"]
+    Ipv4Unserved = 5, "ipv4_unserved";
+    #[doc = "left to the next slot or the stack: frame not addressed to this host"]
+    NotForHost = 6, "not_for_host";
+    #[doc = "left to the next slot or the stack: no IP header could be read"]
+    Malformed = 7, "malformed";
+    #[doc = "left to the next slot or the stack: destination is no VIP"]
+    NotVip = 8, "not_vip";
+    #[doc = "this node's own self-test frame came back"]
+    SelfTest = 9, "self_test";
+    #[doc = "dropped: native IPv6 packet with an IPv4-mapped address"]
+    MappedAddress = 10, "mapped_address";
+    #[doc = "dropped: from or to the region's SRv6 block on an uplink"]
+    Srv6Block = 11, "srv6_block";
+    #[doc = "dropped: no rule for this port of a VIP"]
+    NoRule = 12, "no_rule";
+    #[doc = "dropped: protocol not served on a VIP"]
+    UnsupportedProtocol = 13, "unsupported_protocol";
+    #[doc = "dropped: packet to a VIP shorter than its headers say"]
+    Truncated = 14, "truncated";
+    #[doc = "dropped: more extension headers than are walked, or a source route"]
+    ExtensionHeaders = 15, "extension_headers";
+    #[doc = "dropped: fragment of a packet to a VIP"]
+    Fragment = 16, "fragment";
+    #[doc = "dropped: rule known but its ring is not loaded"]
+    NotLoaded = 17, "not_loaded";
+    #[doc = "dropped: rule has no backend to send to"]
+    NoBackend = 18, "no_backend";
+    #[doc = "dropped: no next hop towards the backend's node"]
+    NoNextHop = 19, "no_next_hop";
+    #[doc = "dropped: fabric MTU too small to be signalled to an IPv6 client"]
+    FabricMtu = 20, "fabric_mtu";
+    #[doc = "dropped: too big, and no Packet Too Big may be sent for it"]
+    TooBigSilent = 21, "too_big_silent";
+    #[doc = "dropped: generated ICMP is over its rate limit"]
+    RateLimited = 22, "rate_limited";
+    #[doc = "dropped: ICMP message to a VIP that is neither echo request nor error"]
+    IcmpUnhandled = 23, "icmp_unhandled";
+    #[doc = "dropped: ICMP error that quotes no packet of a VIP's flow"]
+    IcmpBadQuote = 24, "icmp_bad_quote";
+    #[doc = "dropped: the driver gave no room for the outer header"]
+    NoHeadroom = 25, "no_headroom";
+    #[doc = "dropped: a map the program needs has no such element (a fault)"]
+    Internal = 26, "internal";
+}

@@ -1,0 +1,58 @@
+//! What should be and what is: plain data that `state`, `dataplane` and `route` exchange.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
+
+use crate::model::{ObjectName, Rules, VipKey};
+
+/// What this gateway should serve and announce, derived from events alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Desired {
+    /// Grows with every change; `Applied` names the generation it answers.
+    pub generation: u64,
+    /// All inputs have been read once (every source synced). Before that nothing is deleted and no End-of-RIB is sent.
+    pub synced: bool,
+    /// Rules of this region.
+    pub rules: Rules,
+    /// VIPs that may be announced while loaded: those of `rules`, less the ones whose policy withdraws them now.
+    pub announce: BTreeSet<IpAddr>,
+    /// The gateway leaves for good: announce with GRACEFUL_SHUTDOWN, then withdraw all.
+    pub drain: DrainStage,
+}
+
+/// Steps of leaving for good, in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DrainStage {
+    /// Serving.
+    #[default]
+    None,
+    /// All VIPs carry GRACEFUL_SHUTDOWN (RFC 8326).
+    GracefulShutdown,
+    /// All VIPs are withdrawn, packets are still served.
+    Withdrawn,
+    /// Nothing arrives any more: detach.
+    Detached,
+}
+
+/// What the data plane holds, as read back from its maps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Generation of the `Desired` this answers; 0 when the maps were only adopted.
+    pub generation: u64,
+    /// Keys whose index, word and ring are in place.
+    pub loaded: BTreeSet<VipKey>,
+    /// Rules that are not loaded, each with the reason a tenant can read.
+    pub refused: BTreeMap<ObjectName, String>,
+    /// SIDs for which no next hop is known here.
+    pub unreachable: BTreeSet<Ipv6Addr>,
+    /// Rules and VIPs that were asked to go but still serve until their routes are gone.
+    pub lingering: BTreeSet<VipKey>,
+}
+
+impl Applied {
+    /// VIPs with at least one key loaded.
+    pub fn vips(&self) -> BTreeSet<IpAddr> {
+        self.loaded.iter().map(|k| k.address).collect()
+    }
+}

@@ -1,0 +1,12 @@
+//! Weir's daemon as a library.
+//!
+//! Modules and who may import whom (a test reads the `use` lines and enforces it):
+//!
+//! ```text
+//! model ← desired, maglev, flow, event ← state ← { source, dataplane, route } ← run ← cli
+//! ```
+//!
+//! Modules in braces never import each other; they meet in `Event`, `Desired` and `Applied`.
+
+pub mod desired;
+pub mod model;
