@@ -231,22 +231,20 @@ pub const fn unpack_nh(nh: u32) -> (u32, u8) {
 }
 
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident = $n:literal, $text:literal;)*) => {
+    ($(#[doc = $help:literal] $name:ident = $n:literal, $text:literal;)*) => {
         /// Why a packet left the program; index into the per-CPU array `reasons`. Every exit counts exactly one.
         #[repr(u32)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Reason { $($(#[$doc])* $name = $n,)* }
+        pub enum Reason { $(#[doc = $help] $name = $n,)* }
         impl Reason {
             /// All reasons in index order.
             pub const ALL: &[Reason] = &[$(Reason::$name,)*];
             /// The reason's name in metrics, tables and packet cases.
             pub const fn name(self) -> &'static str { match self { $(Reason::$name => $text,)* } }
             /// One line for people.
-            pub const fn help(self) -> &'static str { match self { $(Reason::$name => reasons!(@doc $($doc)*),)* } }
+            pub const fn help(self) -> &'static str { match self { $(Reason::$name => $help,)* } }
         }
     };
-    (@doc $doc:meta) => { reasons!(@one $doc) };
-    (@one doc = $text:literal) => { $text };
 }
 
 reasons! {
