@@ -3,6 +3,8 @@
 //! Every type here mirrors a C type of `bpf/c/abi.h`; the test `abi_equals_btf` compares names, sizes,
 //! offsets and enumerators with the BTF of the compiled object, so a difference cannot ship.
 
+use bytemuck::{Pod, Zeroable};
+
 /// Version of everything in this file: map names, key and value layouts, word packing, reasons.
 /// It is part of the directory name under which maps are pinned; a change makes a running gateway fill
 /// new maps before it flips to the new program.
@@ -36,7 +38,7 @@ pub const MIN_FABRIC_MTU: u32 = 1280 + ENCAP_LEN;
 
 /// Key of `vip_index`. Port 0 with protocol 0 is the entry that says "this address is ours".
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Pod, Zeroable)]
 pub struct VipKey {
     /// Address in network order; IPv4 as `::ffff:a.b.c.d`.
     pub addr: [u8; 16],
@@ -50,7 +52,7 @@ pub struct VipKey {
 
 /// Element of `rings`: backend indices of [`SLOTS_PER_BLOCK`] consecutive slots.
 #[repr(C, align(64))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub struct RingBlock {
     /// Index into `backends`, or [`NONE`].
     pub slot: [u32; SLOTS_PER_BLOCK as usize],
@@ -58,7 +60,7 @@ pub struct RingBlock {
 
 /// Element of `backends`. Immutable once a ring can name it, but for `nh` and `pmtu`, which are flipped by one store.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Backend {
     /// Destination of the outer header, network order.
     pub sid: [u8; 16],
@@ -74,7 +76,7 @@ pub struct Backend {
 
 /// Element of `nexthops`: immutable once a backend can name it.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct NextHop {
     /// Destination MAC, then source MAC: the first 12 bytes of the frame.
     pub macs: [u8; 12],
@@ -88,7 +90,7 @@ pub struct NextHop {
 
 /// Element of the per-CPU `vip_counters` and `backend_counters`.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Counter {
     /// Packets sent to a backend.
     pub packets: u64,
@@ -98,7 +100,7 @@ pub struct Counter {
 
 /// Element of `vip_meta`: what a VIP index stands for. Read by user space only.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub struct VipMeta {
     /// The key in `vip_index` that leads here.
     pub key: VipKey,
@@ -114,7 +116,7 @@ pub struct VipMeta {
 
 /// Element of `backend_meta`: whose SID a backend index holds. Read by user space only.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct BackendMeta {
     /// Backend address inside its VPC; IPv4 as `::ffff:a.b.c.d`.
     pub addr: [u8; 16],
@@ -128,7 +130,7 @@ pub struct BackendMeta {
 
 /// Value of `names`: a zero-padded string.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 pub struct Name {
     /// UTF-8, padded with zeros.
     pub text: [u8; NAME_LEN],
@@ -136,7 +138,7 @@ pub struct Name {
 
 /// Constants of the `lb` program, set before it is loaded (`weir_cfg` in its read-only data).
 #[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 pub struct Config {
     /// NH key words (`flow::HashKey`).
     pub nh: [u32; 12],
@@ -160,7 +162,7 @@ pub struct Config {
 
 /// Element 0 of `state`: words the daemon writes while the program runs (memory-mapped).
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Shared {
     /// `bpf_jiffies64` at the daemon's last heartbeat, written by the program `beat`; 0 before the first.
     pub heartbeat: u64,
@@ -170,7 +172,7 @@ pub struct Shared {
 
 /// Element 0 of the per-CPU `buckets`: the token bucket for generated ICMP.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct Bucket {
     /// `bpf_ktime_get_coarse_ns` at the last refill.
     pub last_ns: u64,

@@ -1,3 +1,21 @@
 //! Weir's BPF programs and the layout they share with user space.
 
 pub mod abi;
+pub mod native;
+
+/// Bytes of an ELF object, aligned as its reader needs them.
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+static LB_OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/lb.o")));
+static ROOT_OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/root.o")));
+
+/// The load balancer: programs `lb` and `beat`, and all maps.
+pub fn lb_object() -> &'static [u8] {
+    &LB_OBJECT.0
+}
+
+/// The root: program `root` and its `slots`.
+pub fn root_object() -> &'static [u8] {
+    &ROOT_OBJECT.0
+}

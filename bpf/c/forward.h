@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/* From a matched VIP to the encapsulated frame: steps 7 and 11 of docs/packet-path.md. */
+#pragma once
+#include "hash.h"
+
+/* What the parse found. `vip` and the offsets hold once a rule matched. */
+struct flow {
+	__u32 client[4];
+	__u32 ports; /* client port, VIP port, as in the packet */
+	__u32 proto;
+	__u32 vip;   /* index into vip_state */
+	__u32 l2;    /* bytes before the IPv6 header */
+	__u32 inner; /* bytes of the IPv6 packet, from its header */
+};
+
+/* Verdict of a step: an XDP action or LEFT, and the reason to count. */
+#define LEFT 7
+#define OUT(ACTION, REASON) ((ACTION) | (REASON) << 8)
+#define DROP(REASON) OUT(XDP_DROP, REASON)
+/* Step 7 found the packet too big; the MTU to tell stands above bit 16. */
+#define TOO_BIG(MTU) (0xff | (MTU) << 16)
+
+inline_always int heartbeat_lost(void)
+{
+	struct shared *s;
+	__u64 beat;
+
+	if (!weir_cfg.heartbeat_jiffies)
+		return 0;
+	s = find_state();
+	if (!s)
+		return 1;
+	beat = READ_ONCE(s->heartbeat);
+	return !beat || jiffies() - beat > weir_cfg.heartbeat_jiffies;
+}
+
+inline_always void count_packet(struct counter *n, __u32 bytes)
+{
+	if (n) {
+		n->packets++;
+		n->bytes += bytes;
+	}
+}
+
+inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
+{
+	struct next_hop spare = {}, *hop;
+	struct ring_block *block;
+	struct backend *b;
+	__u64 *state, word, hash, *p;
+	__u32 slot, backend, nh, pmtu, mtu, low, w0, size, ifindex;
+	void *d, *e;
+
+	state = find_word(f->vip);
+	if (!state)
+		return DROP(R_INTERNAL);
+	word = READ_ONCE(*state);
+	size = (word >> 32) & 0x1ffff;
+	if (!size)
+		return DROP(R_NOT_LOADED);
+	hash = flow_hash(f->client, f->ports, f->proto, (word >> 49) & 3);
+	low = hash;
+	slot = (__u32)word + (__u32)(((hash >> 32) * size) >> 32);
+	block = find_block(slot / SLOTS_PER_BLOCK);
+	if (!block)
+		return DROP(R_INTERNAL);
+	backend = READ_ONCE(block->slot[slot % SLOTS_PER_BLOCK]);
+	if (!backend)
+		return DROP(R_NO_BACKEND);
+	b = find_backend(backend);
+	if (!b)
+		return DROP(R_INTERNAL);
+	if (heartbeat_lost()) {
+		if (fib_hop(c, b, &spare))
+			return DROP(R_NO_NEXT_HOP);
+		hop = &spare;
+	} else {
+		nh = READ_ONCE(b->nh);
+		if (!nh)
+			return DROP(R_NO_NEXT_HOP);
+		hop = find_hop((nh & 0xffffff) + (((low & 0xffff) * (nh >> 24)) >> 16));
+		if (!hop)
+			return DROP(R_INTERNAL);
+	}
+	mtu = hop->mtu;
+	pmtu = READ_ONCE(b->pmtu);
+	if (pmtu && pmtu < mtu)
+		mtu = pmtu;
+	if (mtu < MIN_FABRIC_MTU)
+		return DROP(R_FABRIC_MTU);
+	if (f->inner + ENCAP_LEN > mtu)
+		return TOO_BIG(mtu & 0x7fff);
+
+	d = data(c);
+	e = data_end(c);
+	if (f->l2 > ETH_HLEN + 8 || d + f->l2 + 4 > e)
+		return DROP(R_INTERNAL);
+	w0 = *(__u32 *)(d + f->l2);
+	if (grow_head(c, ENCAP_LEN + ETH_HLEN - f->l2))
+		return DROP(R_NO_HEADROOM);
+	d = data(c);
+	e = data_end(c);
+	if (d + ETH_HLEN + ENCAP_LEN > e)
+		return DROP(R_INTERNAL);
+	/* The hop's 12 bytes of MACs, stored 8 + 4; the packet's IPv6 header lies 14 bytes in, so word stores below are unaligned. */
+	*(__u64 *)d = *(__u64 *)hop->macs;
+	*(__u32 *)(d + 8) = *(__u32 *)(hop->macs + 8);
+	*(__u16 *)(d + 12) = bpf_htons(ETH_P_IPV6);
+	w0 = (w0 & bpf_htonl(0x0ff00000)) | bpf_htonl(0x60000000 | low >> 12);
+	*(__u64 *)(d + 14) = w0 | (__u64)bpf_htons(f->inner) << 32 | 41ULL << 48 | 64ULL << 56;
+	*(__u64 *)(d + 22) = weir_cfg.src_hi;
+	*(__u64 *)(d + 30) = weir_cfg.src_lo | (__u64)bpf_htons(low & 0xffff) << 48;
+	p = (__u64 *)b->sid;
+	*(__u64 *)(d + 38) = p[0];
+	*(__u64 *)(d + 46) = p[1];
+
+	count_packet(find_vip_counter(f->vip), f->inner);
+	count_packet(find_backend_counter(backend), f->inner);
+	ifindex = hop->ifindex;
+	if (ifindex == ingress(c))
+		return OUT(XDP_TX, reason);
+	return OUT(redirect(ifindex), reason);
+}

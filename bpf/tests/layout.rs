@@ -1,0 +1,89 @@
+//! The Rust layout equals the C layout: sizes, offsets and enumerators, read from the BTF of the compiled object.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::mem::offset_of;
+use std::process::Command;
+
+use serde_json::Value;
+use weir_bpf::abi::{
+    Affinity, Backend, BackendMeta, Bucket, Config, Counter, Name, NextHop, Reason, RingBlock, Shared,
+    VipKey, VipMeta,
+};
+
+/// The object's types as `bpftool` prints them, by kind and name.
+fn btf() -> BTreeMap<(String, String), Value> {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(weir_bpf::lb_object()).unwrap();
+    let output = Command::new("bpftool").args(["-j", "btf", "dump", "file"]).arg(file.path()).output();
+    let output = output.expect("start bpftool: install the package bpftool (./dev does)");
+    assert!(output.status.success(), "bpftool: {}", String::from_utf8_lossy(&output.stderr));
+    let dump: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let types = dump["types"].as_array().unwrap();
+    types
+        .iter()
+        .map(|t| ((t["kind"].as_str().unwrap().into(), t["name"].as_str().unwrap_or("").into()), t.clone()))
+        .collect()
+}
+
+/// `struct NAME { field: byte offset … }` and its size.
+fn c_struct(types: &BTreeMap<(String, String), Value>, name: &str) -> (u64, BTreeMap<String, u64>) {
+    let t = types.get(&("STRUCT".into(), name.into())).unwrap_or_else(|| panic!("no struct {name} in BTF"));
+    let fields = t["members"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| (m["name"].as_str().unwrap().to_owned(), m["bits_offset"].as_u64().unwrap() / 8));
+    (t["size"].as_u64().unwrap(), fields.collect())
+}
+
+macro_rules! same {
+    ($types:expr, $rust:ty = $c:literal { $($field:ident),* }) => {
+        let (size, fields) = c_struct($types, $c);
+        assert_eq!(size, size_of::<$rust>() as u64, "size of struct {}", $c);
+        let ours = BTreeMap::from([$((stringify!($field).to_owned(), offset_of!($rust, $field) as u64)),*]);
+        assert_eq!(fields, ours, "fields of struct {}", $c);
+    };
+}
+
+#[test]
+fn abi_equals_btf() {
+    let types = &btf();
+    same!(types, VipKey = "vip_key" { addr, port, proto, pad });
+    same!(types, RingBlock = "ring_block" { slot });
+    same!(types, Backend = "backend" { sid, nh, pmtu, flags, pad });
+    same!(types, NextHop = "next_hop" { macs, ifindex, mtu, flags });
+    same!(types, Counter = "counter" { packets, bytes });
+    same!(types, VipMeta = "vip_meta" { key, pad, rule, ring_key, digest });
+    same!(types, BackendMeta = "backend_meta" { addr, vpc, attachment, node });
+    same!(types, Name = "name" { text });
+    same!(types, Config = "config" { nh, fin, src_hi, src_lo, selftest_lo, role, icmp_rate, heartbeat_jiffies, build });
+    same!(types, Shared = "shared" { heartbeat, selftest_seen });
+    same!(types, Bucket = "bucket" { last_ns, tokens });
+}
+
+#[test]
+fn enumerators_equal_btf() {
+    let types = &btf();
+    let values = |name: &str| -> BTreeMap<String, u64> {
+        let t = &types[&("ENUM".to_owned(), name.to_owned())];
+        let entries = t["values"].as_array().unwrap().iter();
+        entries.map(|v| (v["name"].as_str().unwrap().to_owned(), v["val"].as_u64().unwrap())).collect()
+    };
+    let mut ours: BTreeMap<String, u64> =
+        Reason::ALL.iter().map(|r| (format!("R_{}", r.name().to_uppercase()), *r as u64)).collect();
+    ours.insert("R_COUNT".into(), Reason::ALL.len() as u64);
+    assert_eq!(values("reason"), ours);
+    let affinity = [Affinity::None, Affinity::ClientIp, Affinity::ClientIpAndProtocol];
+    let names = ["AFFINITY_NONE", "AFFINITY_CLIENT_IP", "AFFINITY_CLIENT_IP_AND_PROTOCOL"];
+    let ours: BTreeMap<String, u64> =
+        names.iter().map(ToString::to_string).zip(affinity.map(|a| a as u64)).collect();
+    assert_eq!(values("affinity"), ours);
+}
+
+#[test]
+fn reasons_are_numbered_without_gaps() {
+    for (index, reason) in Reason::ALL.iter().enumerate() {
+        assert_eq!(*reason as usize, index, "{}", reason.name());
+    }
+}
