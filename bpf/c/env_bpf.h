@@ -36,9 +36,13 @@ MAP(vip_counters, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct counter, 0, 256);
 MAP(backend_counters, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct counter, 0, 1024);
 MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, __u64, 0, R_COUNT);
 MAP(buckets, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct bucket, 0, 1);
-/* For user space alone: what the numbers above stand for, so that a restarted daemon and `weir show` can tell. */
+/* For user space alone: what the numbers above stand for, so that a restarted daemon and `weir show` can tell,
+ * and totals carried over from maps of another layout (adding to a per-CPU counter in use would lose counts). */
 MAP(vip_meta, BPF_MAP_TYPE_ARRAY, __u32, struct vip_meta, 0, 256);
 MAP(backend_meta, BPF_MAP_TYPE_ARRAY, __u32, struct backend_meta, 0, 1024);
+MAP(vip_carried, BPF_MAP_TYPE_ARRAY, __u32, struct counter, 0, 256);
+MAP(backend_carried, BPF_MAP_TYPE_ARRAY, __u32, struct counter, 0, 1024);
+MAP(reason_carried, BPF_MAP_TYPE_ARRAY, __u32, __u64, 0, R_COUNT);
 MAP(names, BPF_MAP_TYPE_HASH, __u64, struct name, BPF_F_NO_PREALLOC, 4096);
 /* The interface's slots, made by whoever loaded its root program. */
 MAP(slots, BPF_MAP_TYPE_PROG_ARRAY, __u32, __u32, 0, ROOT_SLOTS);

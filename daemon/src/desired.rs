@@ -16,6 +16,8 @@ pub struct Desired {
     pub rules: Rules,
     /// VIPs that may be announced while loaded: those of `rules`, less the ones whose policy withdraws them now.
     pub announce: BTreeSet<IpAddr>,
+    /// Loaded keys that no rule wants any more and whose routes have been gone for the drain time: these may be unloaded.
+    pub unload: BTreeSet<VipKey>,
     /// The gateway leaves for good: announce with GRACEFUL_SHUTDOWN, then withdraw all.
     pub drain: DrainStage,
 }

@@ -1,0 +1,432 @@
+//! Runs a plan on a data plane: the only place that decides indices, regions and the order of writes.
+//!
+//! A VIP is published by backends, then ring, then word, then key, and goes in reverse. Records and regions that a running
+//! program may still read are garbage until every CPU has left (`Dataplane::wait_for_readers`); only then are they written
+//! again. Keys are inserted only when no hidden key waits for its readers: the kernel may reuse a hash element at once, and a
+//! late reader of the old key would then see the new one's index.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use weir_bpf::abi::{NextHop, SLOTS_PER_BLOCK, VipWord};
+
+use super::hops::Hops;
+use super::plan::{Plan, diff};
+use super::tables::{BackendEntry, Indices, Spans, Tables, VipEntry, blocks_for};
+use super::{BackendRecord, Dataplane, Error, VipRecord};
+use crate::desired::{Applied, Desired};
+use crate::maglev::{self, RingSpec, Seed};
+use crate::model::{BackendId, ObjectName, Protocol, Rule, Rules, Sid, VipKey};
+
+/// A ring in the maps.
+#[derive(Debug)]
+struct Region {
+    slots: u32,
+    ring_key: [u8; 16],
+    digest: [u8; 16],
+    /// Indices of the backends in its slots, ascending.
+    members: Vec<u32>,
+    /// VIP words that name it.
+    users: u32,
+}
+
+/// What is hidden or replaced but may still be read.
+#[derive(Debug, Default)]
+struct Garbage {
+    vips: Vec<u32>,
+    backends: Vec<u32>,
+    regions: Vec<(u32, u32)>,
+    hidden_keys: bool,
+}
+
+impl Garbage {
+    fn is_empty(&self) -> bool {
+        self.vips.is_empty() && self.backends.is_empty() && self.regions.is_empty() && !self.hidden_keys
+    }
+}
+
+/// Keeps a data plane equal to what is desired.
+pub struct Reconciler<D> {
+    dataplane: D,
+    seed: Seed,
+    tables: Tables,
+    rules: Rules,
+    refused: BTreeMap<ObjectName, String>,
+    regions: BTreeMap<u32, Region>,
+    by_content: HashMap<([u8; 16], Vec<u32>), u32>,
+    vip_indices: Indices,
+    backend_indices: Indices,
+    spans: Spans,
+    hops: Hops,
+    /// How many regions name a backend index.
+    namings: HashMap<u32, u32>,
+    garbage: Garbage,
+}
+
+impl<D: Dataplane> Reconciler<D> {
+    /// Adopts what the data plane holds.
+    pub fn new(dataplane: D, seed: Seed) -> Result<Self, Error> {
+        let limits = dataplane.limits();
+        let tables = dataplane.read_back()?;
+        let mut regions: BTreeMap<u32, Region> = BTreeMap::new();
+        for entry in tables.vips.values() {
+            let (base, slots) = (entry.word.base(), entry.word.size());
+            if slots == 0 {
+                continue;
+            }
+            regions.entry(base).or_insert_with(|| {
+                let members: BTreeSet<u32> = dataplane.read_ring(base, slots).into_iter().filter(|b| *b != 0).collect();
+                let members = members.into_iter().collect();
+                Region { slots, ring_key: entry.ring_key, digest: entry.digest, members, users: 0 }
+            });
+            if let Some(region) = regions.get_mut(&base) {
+                region.users += 1;
+            }
+        }
+        let by_content =
+            regions.iter().map(|(base, region)| ((region.ring_key, region.members.clone()), *base)).collect();
+        let vip_indices = Indices::new(0, limits.vips, tables.vips.values().map(|entry| entry.index));
+        let mut namings: HashMap<u32, u32> = HashMap::new();
+        for member in regions.values().flat_map(|region| &region.members) {
+            *namings.entry(*member).or_default() += 1;
+        }
+        // A ring may still name a record that was replaced when the last daemon ended: its index is in use all the same.
+        let known = tables.backends.values().map(|entry| entry.index);
+        let backend_indices = Indices::new(1, limits.backends, known.chain(namings.keys().copied()));
+        let used = regions.iter().map(|(base, region)| (base / SLOTS_PER_BLOCK, blocks_for(region.slots)));
+        let spans = Spans::new(0, limits.ring_blocks(), used);
+        let hops = Hops::adopt(&dataplane, tables.backends.values().map(|entry| entry.index));
+        let mut this = Self {
+            dataplane,
+            seed,
+            tables,
+            rules: Rules::new(),
+            refused: BTreeMap::new(),
+            regions,
+            by_content,
+            vip_indices,
+            backend_indices,
+            spans,
+            hops,
+            namings,
+            garbage: Garbage::default(),
+        };
+        let stale: Vec<u32> = this.tables.backends.values().map(|entry| entry.index).collect();
+        stale.into_iter().for_each(|index| this.orphan(index));
+        Ok(this)
+    }
+
+    /// The data plane itself.
+    pub fn dataplane(&mut self) -> &mut D {
+        &mut self.dataplane
+    }
+
+    /// What the maps hold.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// SIDs that need a next hop.
+    pub fn sids(&self) -> BTreeSet<Sid> {
+        self.tables.backends.values().map(|entry| entry.sid).collect()
+    }
+
+    /// Brings the maps to what is desired and says what they hold then. One rule's failure harms no other rule.
+    pub fn apply(&mut self, desired: &Desired) -> Result<Applied, Error> {
+        let plan = diff(desired, &self.rules, self.tables.vips.keys().copied());
+        self.run(&plan)?;
+        if !self.refused.is_empty() && !plan.remove.is_empty() {
+            // What was removed may have made room.
+            let retry = self.refused.keys().filter_map(|name| desired.rules.get(name)).cloned().collect();
+            self.run(&Plan { load: retry, ..Plan::default() })?;
+        }
+        self.refused.retain(|name, _| desired.rules.contains_key(name));
+        Ok(self.applied(desired))
+    }
+
+    fn run(&mut self, plan: &Plan) -> Result<(), Error> {
+        for key in &plan.remove {
+            self.hide(*key)?;
+        }
+        for name in &plan.forget {
+            self.rules.remove(name);
+            self.refused.remove(name);
+        }
+        for rule in &plan.load {
+            match self.load(rule) {
+                Ok(()) => {
+                    self.refused.remove(&rule.name);
+                    self.rules.insert(rule.name.clone(), Arc::clone(rule));
+                }
+                Err(error) => {
+                    tracing::warn!(rule = %rule.name, %error, "rule not loaded");
+                    self.refused.insert(rule.name.clone(), error.to_string());
+                }
+            }
+        }
+        self.collect()
+    }
+
+    /// What is loaded now.
+    pub fn applied(&self, desired: &Desired) -> Applied {
+        let loaded: BTreeSet<VipKey> =
+            self.tables.vips.iter().filter(|(_, entry)| entry.word.size() != 0).map(|(key, _)| *key).collect();
+        let lingering = if desired.synced {
+            let wanted: BTreeSet<VipKey> =
+                desired.rules.values().flat_map(|rule| rule.keys().collect::<Vec<_>>()).collect();
+            loaded.difference(&wanted).copied().collect()
+        } else {
+            BTreeSet::new()
+        };
+        Applied {
+            generation: desired.generation,
+            loaded,
+            refused: self.refused.clone(),
+            unreachable: self.hops.unreachable(self.sids().into_iter()).map(|sid| sid.0).collect(),
+            lingering,
+        }
+    }
+
+    /// Netlink speaks of SIDs: their backends are pointed at these next hops.
+    pub fn next_hops(&mut self, news: impl IntoIterator<Item = (Sid, Vec<NextHop>)>) -> Result<(), Error> {
+        let mut backends: BTreeMap<Sid, Vec<u32>> = BTreeMap::new();
+        for entry in self.tables.backends.values() {
+            backends.entry(entry.sid).or_default().push(entry.index);
+        }
+        for (sid, hops) in news {
+            let indices = backends.get(&sid).map_or(&[][..], Vec::as_slice);
+            self.hops.update(&mut self.dataplane, sid, hops, indices)?;
+        }
+        if self.hops.has_garbage() {
+            self.dataplane.wait_for_readers()?;
+            self.hops.collect();
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, rule: &Arc<Rule>) -> Result<(), Error> {
+        let spec = RingSpec::for_rule(rule, self.seed);
+        let ring_key = maglev::ring_key(&spec);
+        let mut fresh = Vec::new();
+        let outcome = self.backends_of(rule, &spec, &mut fresh).and_then(|members| {
+            let base = self.region(&spec, ring_key, &members)?;
+            let outcome = rule.keys().try_for_each(|key| self.publish(key, rule, base));
+            self.drop_region_if_unused(base);
+            outcome
+        });
+        // A record that no ring came to name goes again.
+        for id in fresh {
+            self.drop_backend_if_unused(&id);
+        }
+        outcome
+    }
+
+    /// Index of each member's record, 0 for one that is not eligible.
+    fn backends_of(&mut self, rule: &Rule, spec: &RingSpec, fresh: &mut Vec<BackendId>) -> Result<Vec<u32>, Error> {
+        let mut indices = Vec::with_capacity(spec.members.len());
+        for (backend, member) in rule.backends.iter().zip(&spec.members) {
+            let Some(endpoint) = backend.endpoint.as_ref().filter(|_| member.is_eligible()) else {
+                indices.push(0);
+                continue;
+            };
+            if let Some(entry) = self.tables.backends.get(&backend.id)
+                && entry.sid == endpoint.sid
+                && entry.node == endpoint.node
+            {
+                indices.push(entry.index);
+                continue;
+            }
+            let index = self.backend_indices.take().ok_or_else(|| full("backends", "limits.backends"))?;
+            let record = BackendRecord { id: backend.id.clone(), sid: endpoint.sid, node: endpoint.node.clone() };
+            if let Err(error) = self.dataplane.put_backend(index, &record) {
+                self.backend_indices.release(index);
+                return Err(error);
+            }
+            let entry = BackendEntry { index, sid: record.sid, node: record.node };
+            if let Some(old) = self.tables.backends.insert(record.id.clone(), entry) {
+                // Rings that name the old record keep it until they are written anew.
+                self.orphan(old.index);
+            }
+            fresh.push(record.id);
+            self.hops.point(&mut self.dataplane, endpoint.sid, index)?;
+            indices.push(index);
+        }
+        Ok(indices)
+    }
+
+    /// A region that holds this ring: one that is there already, or a new one.
+    fn region(&mut self, spec: &RingSpec, ring_key: [u8; 16], members: &[u32]) -> Result<u32, Error> {
+        let mut named: Vec<u32> = members.iter().copied().filter(|i| *i != 0).collect();
+        named.sort_unstable();
+        named.dedup();
+        if let Some(base) = self.by_content.get(&(ring_key, named.clone())) {
+            return Ok(*base);
+        }
+        let slots = spec.size.slots();
+        let ring = maglev::build(spec);
+        let words: Vec<u32> = ring.members().map(|m| m.map_or(0, |m| members[m])).collect();
+        let base =
+            self.spans.take(blocks_for(slots)).ok_or_else(|| full("rings", "limits.ringSlots"))? * SLOTS_PER_BLOCK;
+        if let Err(error) = self.dataplane.write_ring(base, &words) {
+            self.spans.release(base / SLOTS_PER_BLOCK, blocks_for(slots));
+            return Err(error);
+        }
+        self.by_content.insert((ring_key, named.clone()), base);
+        for member in &named {
+            *self.namings.entry(*member).or_default() += 1;
+        }
+        let digest = maglev::digest(spec, &ring);
+        self.regions.insert(base, Region { slots, ring_key, digest, members: named, users: 0 });
+        Ok(base)
+    }
+
+    /// Lets one key lead to a ring.
+    fn publish(&mut self, key: VipKey, rule: &Rule, base: u32) -> Result<(), Error> {
+        let Some(region) = self.regions.get(&base) else { return Err(full("rings", "limits.ringSlots")) };
+        let word = VipWord::new(base, region.slots, rule.affinity);
+        let record =
+            VipRecord { key, rule: rule.name.clone(), ring_key: region.ring_key, digest: region.digest };
+        if let Some(entry) = self.tables.vips.get(&key) {
+            if entry.rule == rule.name {
+                let (index, old) = (entry.index, entry.word);
+                if old == word && entry.ring_key == record.ring_key {
+                    return Ok(());
+                }
+                self.dataplane.set_word(index, word)?;
+                self.note(key, index, word, record.clone());
+                self.use_region(base);
+                self.release_region(old.base());
+                return self.dataplane.put_vip(index, &record);
+            }
+            // Another rule's key: its counters must not become this rule's.
+            self.hide(key)?;
+        }
+        if self.garbage.hidden_keys {
+            self.collect()?;
+        }
+        let index = self.vip_indices.take().ok_or_else(|| full("vip_index", "limits.vips"))?;
+        self.use_region(base);
+        let outcome = self.insert(key, index, word, &record);
+        if outcome.is_err() {
+            self.release_region(base);
+            self.garbage.vips.push(index);
+        } else {
+            self.note(key, index, word, record);
+        }
+        outcome
+    }
+
+    fn insert(&mut self, key: VipKey, index: u32, word: VipWord, record: &VipRecord) -> Result<(), Error> {
+        self.dataplane.clear_vip(index)?;
+        self.dataplane.put_vip(index, record)?;
+        self.dataplane.set_word(index, word)?;
+        if self.tables.owned.insert(key.address)
+            && let Err(error) = self.dataplane.insert_owner(key.address)
+        {
+            self.tables.owned.remove(&key.address);
+            return Err(error);
+        }
+        self.dataplane.insert_key(key, index)
+    }
+
+    fn note(&mut self, key: VipKey, index: u32, word: VipWord, record: VipRecord) {
+        let VipRecord { rule, ring_key, digest, .. } = record;
+        self.tables.vips.insert(key, VipEntry { index, word, rule, ring_key, digest });
+    }
+
+    /// Hides a key from packets; its index and ring are garbage from then on.
+    fn hide(&mut self, key: VipKey) -> Result<(), Error> {
+        let Some(entry) = self.tables.vips.get(&key) else { return Ok(()) };
+        let (index, base, loaded) = (entry.index, entry.word.base(), entry.word.size() != 0);
+        self.dataplane.delete_key(key)?;
+        self.tables.vips.remove(&key);
+        self.garbage.hidden_keys = true;
+        self.garbage.vips.push(index);
+        if loaded {
+            self.release_region(base);
+        }
+        let first = VipKey { address: key.address, protocol: Protocol::Tcp, port: 0 };
+        if self.tables.vips.range(first..).next().is_none_or(|(k, _)| k.address != key.address) {
+            self.dataplane.delete_owner(key.address)?;
+            self.tables.owned.remove(&key.address);
+        }
+        Ok(())
+    }
+
+    fn use_region(&mut self, base: u32) {
+        if let Some(region) = self.regions.get_mut(&base) {
+            region.users += 1;
+        }
+    }
+
+    fn release_region(&mut self, base: u32) {
+        if let Some(region) = self.regions.get_mut(&base) {
+            region.users = region.users.saturating_sub(1);
+        }
+        self.drop_region_if_unused(base);
+    }
+
+    fn drop_region_if_unused(&mut self, base: u32) {
+        if self.regions.get(&base).is_none_or(|region| region.users != 0) {
+            return;
+        }
+        let Some(region) = self.regions.remove(&base) else { return };
+        self.by_content.remove(&(region.ring_key, region.members.clone()));
+        self.garbage.regions.push((base, region.slots));
+        for index in region.members {
+            if let Some(count) = self.namings.get_mut(&index) {
+                *count -= 1;
+                if *count == 0 {
+                    self.namings.remove(&index);
+                }
+            }
+            self.orphan(index);
+        }
+    }
+
+    /// Gives up a record that no ring names.
+    fn orphan(&mut self, index: u32) {
+        if self.namings.contains_key(&index) {
+            return;
+        }
+        self.tables.backends.retain(|_, entry| entry.index != index);
+        if !self.garbage.backends.contains(&index) {
+            self.garbage.backends.push(index);
+        }
+    }
+
+    fn drop_backend_if_unused(&mut self, id: &BackendId) {
+        if let Some(index) = self.tables.backends.get(id).map(|entry| entry.index) {
+            self.orphan(index);
+        }
+    }
+
+    /// Waits until no CPU can read what was given up, then frees it.
+    fn collect(&mut self) -> Result<(), Error> {
+        if self.garbage.is_empty() {
+            return Ok(());
+        }
+        self.dataplane.wait_for_readers()?;
+        let garbage = std::mem::take(&mut self.garbage);
+        for index in garbage.vips {
+            self.vip_indices.release(index);
+        }
+        for index in garbage.backends {
+            self.hops.forget(index);
+            self.dataplane.clear_backend(index)?;
+            self.backend_indices.release(index);
+        }
+        for (base, slots) in garbage.regions {
+            self.spans.release(base / SLOTS_PER_BLOCK, blocks_for(slots));
+        }
+        // The groups of cleared backends were unreachable along with them.
+        self.hops.collect();
+        let wanted = self.sids();
+        self.hops.retain(&wanted);
+        Ok(())
+    }
+}
+
+fn full(map: &'static str, limit: &str) -> Error {
+    Error::Map { operation: "insert into", map, reason: format!("LimitReached: full; raise {limit}") }
+}

@@ -1,0 +1,377 @@
+//! The pinned maps as a [`Dataplane`]: encoding between the model's types and the shared layout.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues};
+use aya::util::nr_cpus;
+use bytemuck::Zeroable as _;
+use sha2::{Digest as _, Sha256};
+use weir_bpf::abi;
+use weir_bpf::abi::{
+    BackendMeta, Counter, Name, NextHop, Reason, RingBlock, SLOTS_PER_BLOCK, Shared, VipMeta, VipWord,
+};
+
+use super::mmap::Mapped;
+use super::pins::specs;
+use super::sys;
+use crate::dataplane::tables::{BackendEntry, VipEntry, blocks_for};
+use crate::dataplane::{BackendRecord, Dataplane, Error, Limits, Tables, VipRecord};
+use crate::model::{BackendId, ObjectName, Protocol, Sid, VipKey, mapped, unmapped};
+
+type Bytes<T, const N: usize> = Array<MapData, [u8; N]>;
+
+const KEY: usize = size_of::<abi::VipKey>();
+const VIP_META: usize = size_of::<VipMeta>();
+const BACKEND_META: usize = size_of::<BackendMeta>();
+const COUNTER: usize = size_of::<Counter>();
+const NAME: usize = size_of::<Name>();
+
+/// One set of pinned maps, opened for reading and writing.
+pub struct Maps {
+    directory: PathBuf,
+    limits: Limits,
+    vip_index: HashMap<MapData, [u8; KEY], u32>,
+    words: Mapped<u64>,
+    rings: Mapped<RingBlock>,
+    backends: Mapped<abi::Backend>,
+    hops: Mapped<NextHop>,
+    state: Mapped<Shared>,
+    vip_counters: PerCpuArray<MapData, [u8; COUNTER]>,
+    backend_counters: PerCpuArray<MapData, [u8; COUNTER]>,
+    reasons: PerCpuArray<MapData, u64>,
+    vip_meta: Bytes<VipMeta, VIP_META>,
+    backend_meta: Bytes<BackendMeta, BACKEND_META>,
+    vip_carried: Bytes<Counter, COUNTER>,
+    backend_carried: Bytes<Counter, COUNTER>,
+    reason_carried: Array<MapData, u64>,
+    names: HashMap<MapData, u64, [u8; NAME]>,
+}
+
+/// The map form of a key.
+pub fn encode_key(key: VipKey) -> abi::VipKey {
+    abi::VipKey {
+        addr: mapped(key.address).octets(),
+        port: key.port.to_be_bytes(),
+        proto: key.protocol.number(),
+        pad: 0,
+    }
+}
+
+/// The map form of "this address is ours".
+pub fn encode_owner(address: IpAddr) -> abi::VipKey {
+    abi::VipKey { addr: mapped(address).octets(), port: [0; 2], proto: 0, pad: 0 }
+}
+
+fn decode_key(key: &abi::VipKey) -> Option<VipKey> {
+    let address = unmapped(Ipv6Addr::from(key.addr));
+    let protocol = Protocol::from_number(key.proto)?;
+    Some(VipKey { address, protocol, port: u16::from_be_bytes(key.port) })
+}
+
+/// A name's number: the first eight bytes of its SHA-256, so that every daemon gives it the same.
+fn name_id(text: &str) -> u64 {
+    let digest = Sha256::digest(text);
+    let mut id = [0; 8];
+    id.copy_from_slice(&digest[..8]);
+    // 0 says "none".
+    u64::from_le_bytes(id).max(1)
+}
+
+impl Maps {
+    /// Opens the maps pinned in `directory`, each compared with what this build and these limits need.
+    pub fn open(directory: &Path, limits: Limits) -> Result<Self, Error> {
+        let mut maps: BTreeMap<&'static str, MapData> = BTreeMap::new();
+        for spec in specs(&limits) {
+            maps.insert(spec.name, spec.open(directory)?);
+        }
+        let mut take = |name: &'static str| {
+            maps.remove(name).ok_or(Error::Map { operation: "open", map: name, reason: "not in the layout".into() })
+        };
+        fn typed<T>(name: &'static str, map: Result<T, MapError>) -> Result<T, Error> {
+            map.map_err(|e| Error::map("open", name, e))
+        }
+        fn mmap<T: bytemuck::Pod>(name: &'static str, map: &MapData, entries: u32) -> Result<Mapped<T>, Error> {
+            use std::os::fd::AsFd as _;
+            Mapped::new(map.fd().as_fd(), entries).map_err(|e| Error::map("map into memory the", name, e))
+        }
+        macro_rules! open {
+            ($kind:ident $name:literal) => {
+                typed($name, $kind::try_from(aya::maps::Map::from_map_data(take($name)?).map_err(|e| Error::map("open", $name, e))?))?
+            };
+        }
+        Ok(Self {
+            directory: directory.into(),
+            limits,
+            vip_index: open!(HashMap "vip_index"),
+            words: mmap("vip_state", &take("vip_state")?, limits.vips)?,
+            rings: mmap("rings", &take("rings")?, limits.ring_blocks())?,
+            backends: mmap("backends", &take("backends")?, limits.backends)?,
+            hops: mmap("nexthops", &take("nexthops")?, limits.next_hops)?,
+            state: mmap("state", &take("state")?, 1)?,
+            vip_counters: open!(PerCpuArray "vip_counters"),
+            backend_counters: open!(PerCpuArray "backend_counters"),
+            reasons: open!(PerCpuArray "reasons"),
+            vip_meta: open!(Array "vip_meta"),
+            backend_meta: open!(Array "backend_meta"),
+            vip_carried: open!(Array "vip_carried"),
+            backend_carried: open!(Array "backend_carried"),
+            reason_carried: open!(Array "reason_carried"),
+            names: open!(HashMap "names"),
+        })
+    }
+
+    /// Directory of the pins.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Words shared with the program: heartbeat and self-test.
+    pub fn shared(&self) -> Shared {
+        self.state.read(0)
+    }
+
+    /// The slots of a ring.
+    pub fn slot(&self, slot: u32) -> u32 {
+        self.rings.read(slot / SLOTS_PER_BLOCK).slot[(slot % SLOTS_PER_BLOCK) as usize]
+    }
+
+    /// A backend record as it is now.
+    pub fn backend(&self, index: u32) -> abi::Backend {
+        self.backends.read(index)
+    }
+
+    /// A VIP's word as it is now.
+    pub fn word(&self, index: u32) -> VipWord {
+        VipWord(self.words.read(index))
+    }
+
+    /// Index that a raw key leads to.
+    pub fn find(&self, key: &abi::VipKey) -> Option<u32> {
+        self.vip_index.get(&bytemuck::cast(*key), 0).ok()
+    }
+
+    /// Packets and bytes sent for a VIP index, all CPUs and earlier layouts together.
+    pub fn vip_total(&self, index: u32) -> Counter {
+        total(&self.vip_counters, &self.vip_carried, index)
+    }
+
+    /// Packets and bytes sent to a backend index.
+    pub fn backend_total(&self, index: u32) -> Counter {
+        total(&self.backend_counters, &self.backend_carried, index)
+    }
+
+    /// Packets that left for a reason.
+    pub fn reason_total(&self, reason: Reason) -> u64 {
+        let index = reason as u32;
+        let carried = self.reason_carried.get(&index, 0).unwrap_or(0);
+        self.reasons.get(&index, 0).map_or(0, |values| values.iter().sum::<u64>()) + carried
+    }
+
+    /// Adds the totals of another set of maps, which nothing counts into any more.
+    pub fn carry_from(&mut self, old: &Self) -> Result<(), Error> {
+        for reason in Reason::ALL {
+            let index = *reason as u32;
+            let sum = self.reason_carried.get(&index, 0).unwrap_or(0) + old.reason_total(*reason);
+            self.reason_carried.set(index, sum, 0).map_err(|e| Error::map("write", "reason_carried", e))?;
+        }
+        let (ours, theirs) = (self.read_back()?, old.read_back()?);
+        for (key, entry) in &ours.vips {
+            if let Some(before) = theirs.vips.get(key).filter(|before| before.rule == entry.rule) {
+                add(&mut self.vip_carried, "vip_carried", entry.index, old.vip_total(before.index))?;
+            }
+        }
+        for (id, entry) in &ours.backends {
+            if let Some(before) = theirs.backends.get(id) {
+                add(&mut self.backend_carried, "backend_carried", entry.index, old.backend_total(before.index))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn intern(&mut self, text: &str) -> Result<u64, Error> {
+        let id = name_id(text);
+        if self.names.get(&id, 0).is_err() {
+            let mut name = Name::zeroed();
+            let bytes = text.as_bytes();
+            let length = bytes.len().min(abi::NAME_LEN - 1);
+            name.text[..length].copy_from_slice(&bytes[..length]);
+            self.names.insert(id, name.text, 0).map_err(|e| Error::map("insert into", "names", e))?;
+        }
+        Ok(id)
+    }
+
+    fn name(&self, id: u64) -> String {
+        let Ok(text) = self.names.get(&id, 0) else { return String::new() };
+        let length = text.iter().position(|b| *b == 0).unwrap_or(text.len());
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    }
+
+    fn vip_entry(&self, index: u32) -> Result<VipEntry, Error> {
+        let meta = self.vip_meta.get(&index, 0).map_err(|e| Error::map("read", "vip_meta", e))?;
+        let meta: VipMeta = bytemuck::cast(meta);
+        let full = self.name(meta.rule);
+        let (namespace, name) = full.split_once('/').unwrap_or(("", &full));
+        let rule = ObjectName { namespace: namespace.into(), name: name.into() };
+        Ok(VipEntry { index, word: self.word(index), rule, ring_key: meta.ring_key, digest: meta.digest })
+    }
+}
+
+fn total(live: &PerCpuArray<MapData, [u8; COUNTER]>, carried: &Bytes<Counter, COUNTER>, index: u32) -> Counter {
+    let mut sum: Counter = carried.get(&index, 0).map_or(Counter::default(), bytemuck::cast);
+    if let Ok(values) = live.get(&index, 0) {
+        for value in values.iter() {
+            let value: Counter = bytemuck::cast(*value);
+            sum.packets += value.packets;
+            sum.bytes += value.bytes;
+        }
+    }
+    sum
+}
+
+fn add(map: &mut Bytes<Counter, COUNTER>, name: &'static str, index: u32, more: Counter) -> Result<(), Error> {
+    let now: Counter = map.get(&index, 0).map_or(Counter::default(), bytemuck::cast);
+    let sum = Counter { packets: now.packets + more.packets, bytes: now.bytes + more.bytes };
+    map.set(index, bytemuck::cast::<_, [u8; COUNTER]>(sum), 0).map_err(|e| Error::map("write", name, e))
+}
+
+fn zeros() -> Result<PerCpuValues<[u8; COUNTER]>, Error> {
+    let cpus = nr_cpus().map_err(|(what, e)| Error::map("count the CPUs for", "vip_counters", std::io::Error::new(e.kind(), what)))?;
+    PerCpuValues::try_from(vec![[0; COUNTER]; cpus]).map_err(|e| Error::map("clear", "vip_counters", e))
+}
+
+impl Dataplane for Maps {
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn read_back(&self) -> Result<Tables, Error> {
+        let mut tables = Tables::default();
+        for item in self.vip_index.iter() {
+            let (key, index) = item.map_err(|e| Error::map("read", "vip_index", e))?;
+            let key: abi::VipKey = bytemuck::cast(key);
+            if key.proto == 0 {
+                tables.owned.insert(unmapped(Ipv6Addr::from(key.addr)));
+            } else if let Some(key) = decode_key(&key) {
+                tables.vips.insert(key, self.vip_entry(index)?);
+            }
+        }
+        for (index, meta) in (0..).zip(self.backend_meta.iter()) {
+            let meta: BackendMeta = bytemuck::cast(meta.map_err(|e| Error::map("read", "backend_meta", e))?);
+            if meta.vpc == 0 {
+                continue;
+            }
+            let id = BackendId {
+                vpc: self.name(meta.vpc),
+                attachment: self.name(meta.attachment),
+                address: unmapped(Ipv6Addr::from(meta.addr)),
+            };
+            let sid = Sid(Ipv6Addr::from(self.backends.read(index).sid));
+            tables.backends.insert(id, BackendEntry { index, sid, node: self.name(meta.node) });
+        }
+        Ok(tables)
+    }
+
+    fn put_backend(&mut self, index: u32, record: &BackendRecord) -> Result<(), Error> {
+        let meta = BackendMeta {
+            addr: mapped(record.id.address).octets(),
+            vpc: self.intern(&record.id.vpc)?,
+            attachment: self.intern(&record.id.attachment)?,
+            node: self.intern(&record.node)?,
+        };
+        self.backends.write(index, abi::Backend { sid: record.sid.0.octets(), ..abi::Backend::default() });
+        self.backend_counters.set(index, zeros()?, 0).map_err(|e| Error::map("clear", "backend_counters", e))?;
+        self.backend_carried.set(index, [0; COUNTER], 0).map_err(|e| Error::map("clear", "backend_carried", e))?;
+        let meta: [u8; BACKEND_META] = bytemuck::cast(meta);
+        self.backend_meta.set(index, meta, 0).map_err(|e| Error::map("write", "backend_meta", e))
+    }
+
+    fn clear_backend(&mut self, index: u32) -> Result<(), Error> {
+        self.backend_meta.set(index, [0; BACKEND_META], 0).map_err(|e| Error::map("clear", "backend_meta", e))?;
+        self.backends.write(index, abi::Backend::default());
+        Ok(())
+    }
+
+    fn write_ring(&mut self, base: u32, slots: &[u32]) -> Result<(), Error> {
+        for (block, part) in (base / SLOTS_PER_BLOCK..).zip(slots.chunks(SLOTS_PER_BLOCK as usize)) {
+            let mut value = RingBlock::zeroed();
+            value.slot[..part.len()].copy_from_slice(part);
+            self.rings.write(block, value);
+        }
+        Ok(())
+    }
+
+    fn read_ring(&self, base: u32, slots: u32) -> Vec<u32> {
+        let first = base / SLOTS_PER_BLOCK;
+        let blocks = (first..first + blocks_for(slots)).flat_map(|block| self.rings.read(block).slot);
+        blocks.take(slots as usize).collect()
+    }
+
+    fn put_vip(&mut self, index: u32, record: &VipRecord) -> Result<(), Error> {
+        let meta = VipMeta {
+            key: encode_key(record.key),
+            pad: 0,
+            rule: self.intern(&record.rule.to_string())?,
+            ring_key: record.ring_key,
+            digest: record.digest,
+        };
+        let meta: [u8; VIP_META] = bytemuck::cast(meta);
+        self.vip_meta.set(index, meta, 0).map_err(|e| Error::map("write", "vip_meta", e))
+    }
+
+    fn set_word(&mut self, index: u32, word: VipWord) -> Result<(), Error> {
+        self.words.store_u64(index, 0, word.0);
+        Ok(())
+    }
+
+    fn clear_vip(&mut self, index: u32) -> Result<(), Error> {
+        self.words.store_u64(index, 0, 0);
+        self.vip_counters.set(index, zeros()?, 0).map_err(|e| Error::map("clear", "vip_counters", e))?;
+        self.vip_carried.set(index, [0; COUNTER], 0).map_err(|e| Error::map("clear", "vip_carried", e))
+    }
+
+    fn insert_key(&mut self, key: VipKey, index: u32) -> Result<(), Error> {
+        const BPF_NOEXIST: u64 = 1;
+        let key: [u8; KEY] = bytemuck::cast(encode_key(key));
+        self.vip_index.insert(key, index, BPF_NOEXIST).map_err(|e| Error::map("insert into", "vip_index", e))
+    }
+
+    fn delete_key(&mut self, key: VipKey) -> Result<(), Error> {
+        let key: [u8; KEY] = bytemuck::cast(encode_key(key));
+        self.vip_index.remove(&key).map_err(|e| Error::map("delete from", "vip_index", e))
+    }
+
+    fn insert_owner(&mut self, address: IpAddr) -> Result<(), Error> {
+        const BPF_NOEXIST: u64 = 1;
+        let key: [u8; KEY] = bytemuck::cast(encode_owner(address));
+        self.vip_index.insert(key, 0, BPF_NOEXIST).map_err(|e| Error::map("insert into", "vip_index", e))
+    }
+
+    fn delete_owner(&mut self, address: IpAddr) -> Result<(), Error> {
+        let key: [u8; KEY] = bytemuck::cast(encode_owner(address));
+        self.vip_index.remove(&key).map_err(|e| Error::map("delete from", "vip_index", e))
+    }
+
+    fn put_hop(&mut self, index: u32, hop: NextHop) -> Result<(), Error> {
+        self.hops.write(index, hop);
+        Ok(())
+    }
+
+    fn set_hops(&mut self, backend: u32, hops: u32) -> Result<(), Error> {
+        self.backends.store_u32(backend, std::mem::offset_of!(abi::Backend, nh), hops);
+        Ok(())
+    }
+
+    fn hops_of(&self, backend: u32) -> u32 {
+        self.backends.read(backend).nh
+    }
+
+    fn hop(&self, index: u32) -> NextHop {
+        self.hops.read(index)
+    }
+
+    fn wait_for_readers(&mut self) -> Result<(), Error> {
+        sys::wait_for_readers().map_err(|e| Error::map("wait for readers of", "rings", e))
+    }
+}

@@ -1,0 +1,348 @@
+//! The kernel's data plane: programs loaded, pinned, adopted and replaced without losing a packet.
+//!
+//! A restart finds its maps by the tag of their directory, adopts them and replaces the program in the slot. A build with
+//! another layout, or other limits, finds none: it fills a new set while the old program serves from the old one, then flips.
+
+mod maps;
+mod mmap;
+mod pins;
+mod root;
+mod sys;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use aya::programs::{ProgramInfo, TestRun as _, TestRunAttrs, TestRunOptions, Xdp};
+use aya::{Ebpf, EbpfLoader};
+pub use maps::{Maps, encode_key, encode_owner};
+pub use pins::Pins;
+pub use root::{Mode, Root, attached_program};
+use weir_bpf::abi;
+
+use super::{Dataplane, Error, Limits, chain};
+
+/// An interface and its roles ([`abi::ROLE_UPLINK`] | [`abi::ROLE_FABRIC`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Name.
+    pub name: String,
+    /// Role bits.
+    pub role: u32,
+}
+
+/// What a gateway loads.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// Pin path on a BPF file system.
+    pub pins: PathBuf,
+    /// Interfaces that carry the program.
+    pub interfaces: Vec<Interface>,
+    /// Sizes of the maps.
+    pub limits: Limits,
+    /// How XDP runs.
+    pub mode: Mode,
+    /// The program's constants; `role` is set for each interface.
+    pub constants: abi::Config,
+}
+
+/// What is attached to one interface.
+struct Attachment {
+    root: Root,
+    object: Ebpf,
+}
+
+/// Programs and maps of this gateway.
+pub struct Bpf {
+    pins: Pins,
+    attachments: Vec<Attachment>,
+    directory: PathBuf,
+    maps: Option<Maps>,
+    /// Sets of maps that the programs in the slots use now, when they are not this build's.
+    replaced: Vec<PathBuf>,
+    active: bool,
+    adopted: bool,
+}
+
+/// One interface as `weir show node` and readiness see it.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct InterfaceStatus {
+    /// Name.
+    pub name: String,
+    /// The pinned link is attached to the interface as it is now.
+    pub attached: bool,
+    /// The program in our slot is the one this daemon loaded.
+    pub in_slot: bool,
+}
+
+impl Bpf {
+    /// Attaches roots, adopts or makes maps, loads the programs. With maps of this layout, or none at all, the programs are
+    /// put in their slots at once; else [`Bpf::activate`] does it when the new maps are filled.
+    pub fn open(params: &Params) -> Result<Self, Error> {
+        let pins = Pins::open(&params.pins)?;
+        let lock = pins.lock()?;
+        let directory = pins.maps(&params.limits);
+        let complete = pins::specs(&params.limits).iter().all(|spec| directory.join(spec.name).exists());
+        if complete {
+            // Refuse before anything is loaded: aya would adopt a pin of any layout.
+            Maps::open(&directory, params.limits)?;
+        } else {
+            pins::remove_dir(&directory)?;
+            std::fs::create_dir(&directory).map_err(|e| Error::io("create", &directory, e))?;
+        }
+        let mut attachments = Vec::new();
+        for interface in &params.interfaces {
+            let root = Root::ensure(&pins, &interface.name, params.mode)?;
+            let object = load(&directory, &root, params, interface.role)?;
+            attachments.push(Attachment { root, object });
+        }
+        let maps = Maps::open(&directory, params.limits)?;
+        let mut replaced = pins.map_sets()?;
+        replaced.retain(|set| *set != directory && attachments.iter().any(|a| serves(set, &a.root)));
+        let adopted = complete && attachments.iter().all(|a| serves(&directory, &a.root));
+        let active = false;
+        let mut this = Self { pins, attachments, directory, maps: Some(maps), replaced, active, adopted };
+        drop(lock);
+        if this.replaced.is_empty() {
+            this.activate()?;
+        }
+        Ok(this)
+    }
+
+    /// Maps and programs of an earlier daemon were found serving and taken over.
+    pub fn adopted(&self) -> bool {
+        self.adopted || !self.replaced.is_empty()
+    }
+
+    /// Whether this build's programs are in the slots.
+    pub fn active(&self) -> bool {
+        self.active
+    }
+
+    /// The maps, for a reconciler to own.
+    pub fn take_maps(&mut self) -> Option<Maps> {
+        self.maps.take()
+    }
+
+    /// Puts the programs in their slots, then lets maps of another layout go with their totals kept.
+    pub fn activate(&mut self) -> Result<(), Error> {
+        if self.active {
+            return Ok(());
+        }
+        let lock = self.pins.lock()?;
+        for attachment in &mut self.attachments {
+            let program = program(&mut attachment.object, "lb")?;
+            let name = format!("lb-{}", attachment.root.interface());
+            let (path, fresh) = (self.directory.join(&name), self.directory.join(format!("{name}.new")));
+            let _ = std::fs::remove_file(&fresh);
+            program.pin(&fresh).map_err(|e| Error::pin("pin", &fresh, e))?;
+            std::fs::rename(&fresh, &path).map_err(|e| Error::io("rename the pin", &path, e))?;
+            let fd = program.fd().map_err(|e| Error::Load { program: "lb", reason: chain(&e) })?;
+            attachment.root.set(abi::SLOT_LB, fd)?;
+        }
+        self.active = true;
+        drop(lock);
+        Ok(())
+    }
+
+    /// After [`Bpf::activate`]: adds the totals of replaced maps to the new ones and removes their pins.
+    pub fn retire_replaced(&mut self, maps: &mut Maps) -> Result<(), Error> {
+        if self.replaced.is_empty() || !self.active {
+            return Ok(());
+        }
+        maps.wait_for_readers()?;
+        for set in std::mem::take(&mut self.replaced) {
+            match limits_of(&set).and_then(|limits| Maps::open(&set, limits)) {
+                Ok(old) => maps.carry_from(&old)?,
+                Err(error) => tracing::warn!(set = %set.display(), %error, "totals of the old maps are lost"),
+            }
+            pins::remove_dir(&set)?;
+        }
+        Ok(())
+    }
+
+    /// Link and slot of every interface, read from the kernel.
+    pub fn status(&self) -> Vec<InterfaceStatus> {
+        let status = |a: &Attachment| {
+            let loaded = pinned_id(&self.directory, a.root.interface());
+            InterfaceStatus {
+                name: a.root.interface().into(),
+                attached: a.root.attached(),
+                in_slot: loaded.is_some() && loaded == a.root.program(abi::SLOT_LB),
+            }
+        };
+        self.attachments.iter().map(status).collect()
+    }
+
+    /// Tells the programs that somebody keeps their next hops fresh.
+    pub fn heartbeat(&mut self) -> Result<(), Error> {
+        let Some(attachment) = self.attachments.first_mut() else { return Ok(()) };
+        let program = program(&mut attachment.object, "beat")?;
+        let mut options = TestRunOptions::new();
+        let frame = [0; 64];
+        options.data_in = Some(&frame);
+        program.test_run(options).map(drop).map_err(|e| Error::Load { program: "beat", reason: chain(&e) })
+    }
+
+    /// Sends one frame through the live program of an interface, as if it had come in there (`BPF_F_TEST_XDP_LIVE_FRAMES`).
+    pub fn send_through(&mut self, interface: &str, frame: &[u8]) -> Result<(), Error> {
+        let ifindex = sys::interface_index(interface).map_err(|_| Error::NoInterface { interface: interface.into() })?;
+        let Some(attachment) = self.attachments.iter_mut().find(|a| a.root.interface() == interface) else {
+            return Err(Error::NoInterface { interface: interface.into() });
+        };
+        let program = program(&mut attachment.object, "lb")?;
+        // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex
+        let context: [u32; 6] = [0, frame.len() as u32, 0, ifindex, 0, 0];
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(frame);
+        options.ctx_in = Some(bytemuck::bytes_of(&context));
+        options.attrs = TestRunAttrs::new().xdp_live_frames(1);
+        program.test_run(options).map(drop).map_err(|e| Error::Load { program: "lb", reason: chain(&e) })
+    }
+
+    /// Leaves the interfaces and removes all that is pinned; the shared root stays while another owner uses it.
+    pub fn detach(self) -> Result<(), Error> {
+        let _lock = self.pins.lock()?;
+        for attachment in self.attachments {
+            attachment.root.leave(abi::SLOT_LB)?;
+        }
+        pins::remove_dir(&self.directory)
+    }
+}
+
+/// Runs one frame through a freshly loaded program: for packet cases and `weir trace`.
+pub struct TestRig {
+    object: Ebpf,
+    /// The maps that the program uses.
+    pub maps: Maps,
+}
+
+/// What a test run answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestOutcome {
+    /// XDP action.
+    pub action: u32,
+    /// The frame as it stands after the run.
+    pub frame: Vec<u8>,
+    /// Time of one run.
+    pub duration: Duration,
+}
+
+impl TestRig {
+    /// Loads program and maps under a pin path of the caller's, attached to nothing.
+    pub fn load(params: &Params) -> Result<Self, Error> {
+        let pins = Pins::open(&params.pins)?;
+        let directory = pins.maps(&params.limits);
+        pins::remove_dir(&directory)?;
+        std::fs::create_dir_all(&directory).map_err(|e| Error::io("create", &directory, e))?;
+        let role = params.interfaces.first().map_or(params.constants.role, |i| i.role);
+        let object = load_object(&directory, None, params, role)?;
+        let maps = Maps::open(&directory, params.limits)?;
+        Ok(Self { object, maps })
+    }
+
+    /// Runs a frame that came in on an interface of this network namespace (0: none given, the kernel takes loopback).
+    pub fn run(&mut self, ingress: u32, frame: &[u8]) -> Result<TestOutcome, Error> {
+        let program = program(&mut self.object, "lb")?;
+        let context: [u32; 6] = [0, frame.len() as u32, 0, ingress, 0, 0];
+        let mut out = vec![0; frame.len() + 512];
+        let mut options = TestRunOptions::new();
+        options.data_in = Some(frame);
+        options.data_out = Some(&mut out);
+        if ingress != 0 {
+            options.ctx_in = Some(bytemuck::bytes_of(&context));
+        }
+        let result = program.test_run(options).map_err(|e| Error::Load { program: "lb", reason: chain(&e) })?;
+        out.truncate(result.data_size_out as usize);
+        Ok(TestOutcome { action: result.return_value, frame: out, duration: result.duration })
+    }
+
+    /// What the verifier and the JIT made of the program.
+    pub fn info(&mut self) -> Result<ProgramInfo, Error> {
+        program(&mut self.object, "lb")?.info().map_err(|e| Error::Load { program: "lb", reason: chain(&e) })
+    }
+
+    /// The program, for a caller's own program array.
+    pub fn program(&mut self) -> Result<&mut Xdp, Error> {
+        program(&mut self.object, "lb")
+    }
+}
+
+fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, Error> {
+    let missing = Error::Load { program: name, reason: "not in the object".into() };
+    let program = object.program_mut(name).ok_or(missing)?;
+    program.try_into().map_err(|e: aya::programs::ProgramError| Error::Load { program: name, reason: chain(&e) })
+}
+
+fn load(directory: &Path, root: &Root, params: &Params, role: u32) -> Result<Ebpf, Error> {
+    load_object(directory, Some(root.directory()), params, role)
+}
+
+fn load_object(directory: &Path, root: Option<&Path>, params: &Params, role: u32) -> Result<Ebpf, Error> {
+    let constants = abi::Config { role, ..params.constants };
+    let mut loader = EbpfLoader::new();
+    loader.override_global("weir_cfg", bytemuck::bytes_of(&constants), true);
+    for spec in pins::specs(&params.limits) {
+        loader.map_max_entries(spec.name, spec.entries);
+        loader.map_pin_path(spec.name, directory.join(spec.name));
+    }
+    if let Some(root) = root {
+        loader.map_pin_path("slots", root.join("slots"));
+    }
+    let mut object =
+        loader.load(weir_bpf::lb_object()).map_err(|e| Error::Load { program: "lb", reason: chain(&e) })?;
+    for name in ["lb", "beat"] {
+        program(&mut object, name)?.load().map_err(|e| Error::Load { program: name, reason: chain(&e) })?;
+    }
+    Ok(object)
+}
+
+/// Id of the program that a set of maps has pinned for an interface.
+fn pinned_id(set: &Path, interface: &str) -> Option<u32> {
+    ProgramInfo::from_pin(set.join(format!("lb-{interface}"))).ok().map(|info| info.id())
+}
+
+/// Whether the program in the slot is the one that uses this set of maps.
+fn serves(set: &Path, root: &Root) -> bool {
+    pinned_id(set, root.interface()).is_some_and(|id| root.program(abi::SLOT_LB) == Some(id))
+}
+
+/// Limits that a set of maps was made with, read from the maps.
+pub fn limits_of(set: &Path) -> Result<Limits, Error> {
+    let entries = |name: &str| {
+        let path = set.join(name);
+        let map = aya::maps::MapInfo::from_pin(&path).map_err(|e| Error::pin("open", &path, e))?;
+        Ok::<_, Error>(map.max_entries())
+    };
+    Ok(Limits {
+        vips: entries("vip_state")?,
+        backends: entries("backends")?,
+        ring_slots: entries("rings")?.saturating_mul(abi::SLOTS_PER_BLOCK),
+        next_hops: entries("nexthops")?,
+    })
+}
+
+/// The set of maps that serves now, for readers: the one whose program is in a slot, else the newest there is.
+pub fn serving_set(pins: &Pins, interfaces: &[String]) -> Result<Option<PathBuf>, Error> {
+    let sets = pins.map_sets()?;
+    for interface in interfaces {
+        if let Ok(root) = Root::open(pins, interface)
+            && let Some(set) = sets.iter().find(|set| serves(set, &root))
+        {
+            return Ok(Some(set.clone()));
+        }
+    }
+    Ok(sets.into_iter().next_back())
+}
+
+/// Waits until a condition holds, looking every few milliseconds; `false` when the deadline passed.
+pub fn eventually(deadline: Instant, mut condition: impl FnMut() -> bool) -> bool {
+    loop {
+        if condition() {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+}

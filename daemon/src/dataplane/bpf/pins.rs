@@ -1,0 +1,177 @@
+//! Where kernel objects are pinned, and whether what is pinned is what this build expects.
+//!
+//! ```text
+//! <pins>/maps-<tag>/<map>            one set of maps; the tag states layout version and limits
+//! <pins>/maps-<tag>/lb-<interface>   the program that uses them on an interface
+//! <pins>/root-v1/<interface>/{slots,program,link}   shared with other owners, frozen
+//! ```
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use aya::maps::MapData;
+use sha2::{Digest as _, Sha256};
+use weir_bpf::abi::{
+    Backend, BackendMeta, Bucket, Counter, LAYOUT_VERSION, Name, NextHop, ROOT_SLOTS, ROOT_VERSION, Reason, RingBlock, Shared,
+    VipKey, VipMeta,
+};
+
+use super::sys;
+use crate::dataplane::{Error, Limits};
+
+const HASH: u32 = 1;
+const ARRAY: u32 = 2;
+const PROG_ARRAY: u32 = 3;
+const PERCPU_ARRAY: u32 = 6;
+const NO_PREALLOC: u32 = 1;
+const MMAPABLE: u32 = 1 << 10;
+
+/// What a pinned map must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapSpec {
+    /// Name in the object and of the pin.
+    pub name: &'static str,
+    kind: u32,
+    key: u32,
+    value: u32,
+    flags: u32,
+    /// Entries.
+    pub entries: u32,
+}
+
+/// All maps of a set, in the sizes that the limits ask for.
+pub fn specs(limits: &Limits) -> Vec<MapSpec> {
+    fn spec<K, V>(name: &'static str, kind: u32, flags: u32, entries: u32) -> MapSpec {
+        MapSpec { name, kind, key: size_of::<K>() as u32, value: size_of::<V>() as u32, flags, entries }
+    }
+    let reasons = Reason::ALL.len() as u32;
+    let names = limits.backends.saturating_mul(2).saturating_add(limits.vips);
+    vec![
+        spec::<VipKey, u32>("vip_index", HASH, 0, limits.vips),
+        spec::<u32, u64>("vip_state", ARRAY, MMAPABLE, limits.vips),
+        spec::<u32, RingBlock>("rings", ARRAY, MMAPABLE, limits.ring_blocks()),
+        spec::<u32, Backend>("backends", ARRAY, MMAPABLE, limits.backends),
+        spec::<u32, NextHop>("nexthops", ARRAY, MMAPABLE, limits.next_hops),
+        spec::<u32, Shared>("state", ARRAY, MMAPABLE, 1),
+        spec::<u32, Counter>("vip_counters", PERCPU_ARRAY, 0, limits.vips),
+        spec::<u32, Counter>("backend_counters", PERCPU_ARRAY, 0, limits.backends),
+        spec::<u32, u64>("reasons", PERCPU_ARRAY, 0, reasons),
+        spec::<u32, Bucket>("buckets", PERCPU_ARRAY, 0, 1),
+        spec::<u32, VipMeta>("vip_meta", ARRAY, 0, limits.vips),
+        spec::<u32, BackendMeta>("backend_meta", ARRAY, 0, limits.backends),
+        spec::<u32, Counter>("vip_carried", ARRAY, 0, limits.vips),
+        spec::<u32, Counter>("backend_carried", ARRAY, 0, limits.backends),
+        spec::<u32, u64>("reason_carried", ARRAY, 0, reasons),
+        spec::<u64, Name>("names", HASH, NO_PREALLOC, names),
+    ]
+}
+
+/// The root's slot array.
+pub fn slots_spec() -> MapSpec {
+    MapSpec { name: "slots", kind: PROG_ARRAY, key: 4, value: 4, flags: 0, entries: ROOT_SLOTS }
+}
+
+impl MapSpec {
+    /// Opens the pin in `directory` and compares all that the kernel tells of it; aya would adopt any map.
+    pub fn open(&self, directory: &Path) -> Result<MapData, Error> {
+        let path = directory.join(self.name);
+        let map = MapData::from_pin(&path).map_err(|e| Error::pin("open", &path, e))?;
+        let info = map.info().map_err(|e| Error::pin("read the properties of", &path, e))?;
+        let kind = info.map_type().map_or(0, |t| t as u32);
+        let found = (kind, info.key_size(), info.value_size(), info.map_flags(), info.max_entries());
+        let wanted = (self.kind, self.key, self.value, self.flags, self.entries);
+        if found != wanted {
+            return Err(Error::Layout {
+                path,
+                problem: format!("type, key, value, flags, entries are {found:?}, this build needs {wanted:?}"),
+            });
+        }
+        Ok(map)
+    }
+}
+
+/// The directories below one pin path.
+#[derive(Clone, Debug)]
+pub struct Pins {
+    base: PathBuf,
+}
+
+impl Pins {
+    /// Checks that the path exists on a BPF file system and creates it below one.
+    pub fn open(base: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(base).map_err(|e| Error::io("create the pin directory", base, e))?;
+        match sys::is_bpffs(base) {
+            Ok(true) => Ok(Self { base: base.into() }),
+            Ok(false) => Err(Error::NotBpffs { path: base.into() }),
+            Err(e) => Err(Error::io("look at the pin directory", base, e)),
+        }
+    }
+
+    /// As [`Pins::open`], but changes nothing: for readers.
+    pub fn existing(base: &Path) -> Result<Self, Error> {
+        match sys::is_bpffs(base) {
+            Ok(true) => Ok(Self { base: base.into() }),
+            Ok(false) => Err(Error::NotBpffs { path: base.into() }),
+            Err(e) => Err(Error::io("look at the pin directory", base, e)),
+        }
+    }
+
+    /// Directory of the shared root of an interface.
+    pub fn root(&self, interface: &str) -> PathBuf {
+        self.base.join(format!("root-v{ROOT_VERSION}")).join(interface)
+    }
+
+    /// Directory that a set of maps of this build and these limits has.
+    pub fn maps(&self, limits: &Limits) -> PathBuf {
+        let mut hash = Sha256::new();
+        for spec in specs(limits) {
+            hash.update(format!("{spec:?}"));
+        }
+        let digest = hash.finalize();
+        let hex: String = digest[..4].iter().map(|b| format!("{b:02x}")).collect();
+        self.base.join(format!("maps-v{LAYOUT_VERSION}-{hex}"))
+    }
+
+    /// All sets of maps, whatever their layout.
+    pub fn map_sets(&self) -> Result<Vec<PathBuf>, Error> {
+        let entries = fs::read_dir(&self.base).map_err(|e| Error::io("list", &self.base, e))?;
+        let mut sets = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(|e| Error::io("list", &self.base, e))?.path();
+            if path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("maps-")) {
+                sets.push(path);
+            }
+        }
+        sets.sort();
+        Ok(sets)
+    }
+
+    /// The lock that every change of a root or slot takes.
+    pub fn lock(&self) -> Result<Lock, Error> {
+        let directory = fs::File::open(&self.base).map_err(|e| Error::io("open", &self.base, e))?;
+        sys::lock(&directory).map_err(|e| Error::io("lock", &self.base, e))?;
+        Ok(Lock { _directory: directory })
+    }
+}
+
+/// Held while a root or slot changes hands; bpffs takes no lock files, so the directory itself is locked.
+#[derive(Debug)]
+pub struct Lock {
+    _directory: fs::File,
+}
+
+/// Removes a directory of pins and the kernel objects that only it kept.
+pub fn remove_dir(directory: &Path) -> Result<(), Error> {
+    match fs::read_dir(directory) {
+        Ok(entries) => {
+            for entry in entries {
+                let path = entry.map_err(|e| Error::io("list", directory, e))?.path();
+                fs::remove_file(&path).map_err(|e| Error::io("unpin", &path, e))?;
+            }
+            fs::remove_dir(directory).map_err(|e| Error::io("remove", directory, e))
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(Error::io("list", directory, e)),
+    }
+}

@@ -1,0 +1,113 @@
+//! The few system calls that aya does not offer: program ids in a program array, a link's interface, waiting for readers.
+#![allow(unsafe_code, reason = "bpf(2), membarrier(2) and statfs(2) have no safe wrapper for these uses")]
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
+const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
+/// `BPF_FS_MAGIC` of linux/magic.h.
+const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
+
+#[repr(C)]
+struct Lookup {
+    map_fd: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+struct GetInfo {
+    fd: u32,
+    len: u32,
+    info: u64,
+}
+
+/// `struct bpf_link_info` as far as its XDP part.
+#[repr(C)]
+#[derive(Default)]
+struct LinkInfo {
+    kind: u32,
+    id: u32,
+    program: u32,
+    pad: u32,
+    ifindex: u32,
+    rest: [u32; 27],
+}
+
+fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<()> {
+    // SAFETY: `attr` is a live value of the length passed, laid out as this command's part of union bpf_attr.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attr), size_of::<T>()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Id of the program in a slot of a program array, `None` when the slot is empty.
+pub(super) fn program_in_slot(array: BorrowedFd<'_>, slot: u32) -> io::Result<Option<u32>> {
+    let mut id = 0u32;
+    let attr = Lookup {
+        map_fd: array.as_raw_fd() as u32,
+        pad: 0,
+        key: &raw const slot as u64,
+        value: &raw mut id as u64,
+        flags: 0,
+    };
+    match bpf(BPF_MAP_LOOKUP_ELEM, &attr) {
+        Ok(()) => Ok(Some(id)),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Interface of an XDP link (0 once the interface is gone) and the id of its program.
+pub(super) fn xdp_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+    let mut info = LinkInfo::default();
+    let attr = GetInfo {
+        fd: link.as_raw_fd() as u32,
+        len: size_of::<LinkInfo>() as u32,
+        info: &raw mut info as u64,
+    };
+    bpf(BPF_OBJ_GET_INFO_BY_FD, &attr)?;
+    Ok((info.ifindex, info.program))
+}
+
+/// Returns once every CPU has left whatever program run it was in (`membarrier(2)`, `MEMBARRIER_CMD_GLOBAL`: an RCU grace
+/// period, which XDP runs are read-side sections of).
+pub(super) fn wait_for_readers() -> io::Result<()> {
+    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    // SAFETY: no pointers are passed.
+    let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether a path lies on a BPF file system.
+pub(super) fn is_bpffs(path: &Path) -> io::Result<bool> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let mut stat = std::mem::MaybeUninit::<libc::statfs>::uninit();
+    // SAFETY: a terminated string and room for the answer.
+    if unsafe { libc::statfs(path.as_ptr(), stat.as_mut_ptr()) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: statfs succeeded, so it filled the structure.
+    let stat = unsafe { stat.assume_init() };
+    Ok(stat.f_type as i64 == BPF_FS_MAGIC)
+}
+
+/// Index of an interface of this network namespace.
+pub(super) fn interface_index(name: &str) -> io::Result<u32> {
+    let name = CString::new(name)?;
+    // SAFETY: a terminated string.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    if index == 0 { Err(io::Error::last_os_error()) } else { Ok(index) }
+}
+
+/// Takes an exclusive lock on an open directory; it goes with the descriptor.
+pub(super) fn lock(directory: &std::fs::File) -> io::Result<()> {
+    // SAFETY: a live descriptor.
+    let result = unsafe { libc::flock(directory.as_raw_fd(), libc::LOCK_EX) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
