@@ -1,0 +1,206 @@
+//! Builds the base ring: weighted Maglev over the configured members, whatever their health.
+
+use super::hash::{domain, identity, words};
+use super::{NO_MEMBER, RingSpec, Seed};
+use crate::model::BackendId;
+
+/// The ring before healing. It depends on class, seed, identities and weights, so it outlives changes of health.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// Owner of each slot; no slot is free unless there are no members.
+    pub(super) slots: Vec<u16>,
+}
+
+impl Base {
+    /// Fills the ring as in section 3.4 of the Maglev paper: members take turns, each takes the first slot of its
+    /// own permutation that is still free.
+    ///
+    /// The first turn gives every member one slot, as an advance. Then each round adds a member's weight to its
+    /// credit, and a slot costs the largest weight: shares differ from the weights' ratio by less than one slot,
+    /// but for the slot that everyone has. With more members than slots (which validation refuses) the first ones
+    /// in the order of identity own one each.
+    pub fn build(spec: &RingSpec<'_>) -> Self {
+        let slots = spec.size.slots();
+        let mut fill = Fill::new(slots, spec.members.iter().map(|m| Permutation::of(spec.seed, m.id, slots)));
+        let price = spec.members.iter().map(|m| m.weight.get() as u64).max().unwrap_or(0);
+        if price == 0 {
+            return Self { slots: vec![NO_MEMBER; slots as usize] };
+        }
+        for member in 0..spec.members.len() {
+            if fill.left == 0 {
+                break;
+            }
+            fill.take(member);
+        }
+        // Everyone owes the advance; a debt is kept as what is missing to the next slot.
+        let mut missing: Vec<u64> = spec.members.iter().map(|m| 2 * price - m.weight.get() as u64).collect();
+        'full: loop {
+            for (member, missing) in missing.iter_mut().enumerate() {
+                let weight = spec.members[member].weight.get() as u64;
+                if *missing > weight {
+                    *missing -= weight;
+                    continue;
+                }
+                if fill.left == 0 {
+                    break 'full;
+                }
+                *missing += price - weight;
+                fill.take(member);
+            }
+        }
+        Self { slots: fill.owners }
+    }
+}
+
+/// A member's order of preference over the slots: `offset`, `offset + skip`, `offset + 2 skip` … modulo the size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Permutation {
+    /// Next slot to try.
+    next: u32,
+    /// Step, 1..slots; the size is prime, so every slot is visited.
+    skip: u32,
+    /// First slot.
+    offset: u32,
+    /// `skip`'s inverse modulo the size as a fraction of the size, in units of 2⁻⁶⁴ (see [`Fill::search`]).
+    inverse: u64,
+}
+
+impl Permutation {
+    /// From the hash of seed and identity.
+    pub(super) fn of(seed: Seed, id: &BackendId, slots: u32) -> Self {
+        let mut hasher = domain("member");
+        sha2::Digest::update(&mut hasher, seed.0);
+        identity(&mut hasher, id);
+        let [a, b, ..] = words(hasher);
+        let offset = (a % u64::from(slots)) as u32;
+        let skip = (b % u64::from(slots - 1)) as u32 + 1;
+        let fraction = (u128::from(inverse(skip, slots)) << 64).div_ceil(u128::from(slots));
+        Self { next: offset, skip, offset, inverse: fraction as u64 }
+    }
+
+    /// First slot and step.
+    #[cfg(test)]
+    pub(super) fn start(self) -> (u32, u32) {
+        (self.offset, self.skip)
+    }
+}
+
+/// Inverse of `value` modulo a prime that does not divide it (extended Euclid).
+fn inverse(value: u32, prime: u32) -> u32 {
+    let (mut r0, mut r1) = (i64::from(prime), i64::from(value));
+    let (mut t0, mut t1) = (0_i64, 1_i64);
+    while r1 != 0 {
+        let q = r0 / r1;
+        (r0, r1) = (r1, r0 - q * r1);
+        (t0, t1) = (t1, t0 - q * t1);
+    }
+    t0.rem_euclid(i64::from(prime)) as u32
+}
+
+/// A ring while it is filled.
+///
+/// Trying slots in turn costs about `size / free` steps for one turn, so the last slots cost most (`size · ln size`
+/// in all). Once fewer than `√size` are free, looking at each free one and asking where it stands in the member's
+/// permutation is cheaper, and has the same result.
+struct Fill {
+    owners: Vec<u16>,
+    /// One bit a slot, set when it is free: it stays in the first-level cache while `owners` does not.
+    free: Vec<u64>,
+    left: u32,
+    size: u32,
+    permutations: Vec<Permutation>,
+    /// Free slots in no order, filled when few are left.
+    last: Vec<u32>,
+    /// Number of free slots from which `last` is used.
+    few: u32,
+}
+
+impl Fill {
+    fn new(size: u32, permutations: impl Iterator<Item = Permutation>) -> Self {
+        let mut free = vec![u64::MAX; size.div_ceil(64) as usize];
+        if let Some(word) = free.last_mut()
+            && !size.is_multiple_of(64)
+        {
+            *word = (1 << (size % 64)) - 1;
+        }
+        Self {
+            owners: vec![NO_MEMBER; size as usize],
+            free,
+            left: size,
+            size,
+            permutations: permutations.collect(),
+            last: Vec::new(),
+            few: size.isqrt(),
+        }
+    }
+
+    /// Gives `member` the free slot that comes first in its permutation. There must be one.
+    #[inline]
+    fn take(&mut self, member: usize) {
+        let slot = if self.left > self.few {
+            self.walk(member)
+        } else {
+            if self.last.is_empty() {
+                self.list();
+            }
+            self.search(member)
+        };
+        self.owners[slot as usize] = member as u16;
+        self.left -= 1;
+    }
+
+    /// Tries one slot after the other.
+    #[inline]
+    fn walk(&mut self, member: usize) -> u32 {
+        let Permutation { mut next, skip, .. } = self.permutations[member];
+        let size = self.size;
+        let slot = loop {
+            let slot = next;
+            // skip < size, so one subtraction does what the remainder would.
+            next += skip;
+            if next >= size {
+                next -= size;
+            }
+            if self.free[(slot >> 6) as usize] >> (slot & 63) & 1 == 1 {
+                break slot;
+            }
+        };
+        self.permutations[member].next = next;
+        self.free[(slot >> 6) as usize] &= !(1 << (slot & 63));
+        slot
+    }
+
+    /// Collects the free slots.
+    fn list(&mut self) {
+        for (index, &word) in self.free.iter().enumerate() {
+            let mut word = word;
+            while word != 0 {
+                self.last.push(index as u32 * 64 + word.trailing_zeros());
+                word &= word - 1;
+            }
+        }
+    }
+
+    /// Looks for the free slot that comes first.
+    ///
+    /// Slot s stands at place `(s − offset) · skip⁻¹ mod size`. Places are compared as fractions of the size in
+    /// 64-bit fixed point, where wrapping multiplication is the remainder: neighbouring places lie 2⁴⁷ apart, and
+    /// rounding adds less than 2¹⁷.
+    #[inline]
+    fn search(&mut self, member: usize) -> u32 {
+        let Permutation { offset, inverse, .. } = self.permutations[member];
+        let back = self.size - offset;
+        let mut best = (u64::MAX, 0);
+        for (index, &slot) in self.last.iter().enumerate() {
+            let mut distance = slot + back;
+            if distance >= self.size {
+                distance -= self.size;
+            }
+            let place = u64::from(distance).wrapping_mul(inverse);
+            if place < best.0 {
+                best = (place, index);
+            }
+        }
+        self.last.swap_remove(best.1)
+    }
+}

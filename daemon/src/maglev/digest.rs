@@ -1,0 +1,106 @@
+//! Names rings: a key of what a ring is built from, and a digest of what a built one says.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use sha2::Digest as _;
+
+use super::hash::{domain, identity, mix, words};
+use super::{Eligible, RingSpec, Seed};
+use crate::model::{BackendId, RingSize};
+
+/// 128 bits that name a ring; shown in hexadecimal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Digest(pub [u8; 16]);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Digest {
+    fn of(hasher: sha2::Sha256) -> Self {
+        let [a, b, ..] = words(hasher);
+        Self((u128::from(a) << 64 | u128::from(b)).to_be_bytes())
+    }
+}
+
+/// Key of a ring's inputs: algorithm, class, seed, identities, weights and eligibility. Rules with equal keys share
+/// one ring.
+pub fn ring_key(spec: &RingSpec<'_>) -> Digest {
+    let mut hasher = inputs("ring", spec);
+    for member in spec.members() {
+        hasher.update([u8::from(member.eligible == Eligible::Yes)]);
+    }
+    Digest::of(hasher)
+}
+
+/// Key of a base ring's inputs: as [`ring_key`] without eligibility.
+pub fn base_key(spec: &RingSpec<'_>) -> Digest {
+    Digest::of(inputs("base", spec))
+}
+
+fn inputs(what: &str, spec: &RingSpec<'_>) -> sha2::Sha256 {
+    let mut hasher = domain(what);
+    hasher.update(spec.size().slots().to_be_bytes());
+    hasher.update(spec.seed().0);
+    hasher.update((spec.members().len() as u64).to_be_bytes());
+    for member in spec.members() {
+        identity(&mut hasher, member.id);
+        hasher.update(member.weight.get().to_be_bytes());
+    }
+    hasher
+}
+
+/// Digest of a ring's content: class, seed and the identity in each slot (`None`: no backend). Two gateways whose
+/// digests of a VIP are equal send every flow to the same backend.
+///
+/// Needs only what can be read back from maps. Each identity is hashed once, so the same backend should come as the
+/// same reference; other references to it give the same digest but cost a hash each.
+pub fn digest<'a>(
+    size: RingSize,
+    seed: Seed,
+    slots: impl IntoIterator<Item = Option<&'a BackendId>>,
+) -> Digest {
+    let mut known: HashMap<*const BackendId, u64> = HashMap::new();
+    let mut last = (std::ptr::null(), 0);
+    let mut count = 0_u64;
+    // Two chains of a bijection: equal sequences give equal values, and others do with a chance of 2⁻¹²⁸.
+    let (mut a, mut b) = (0x243f_6a88_85a3_08d3_u64, 0x1319_8a2e_0370_7344_u64);
+    for slot in slots {
+        let word = match slot {
+            None => 0,
+            Some(id) => {
+                let place = std::ptr::from_ref(id);
+                if last.0 != place {
+                    last = (place, *known.entry(place).or_insert_with(|| identity_word(id)));
+                }
+                last.1
+            }
+        };
+        a = mix(a ^ word);
+        b = mix(b.wrapping_add(word.rotate_left(32)));
+        count += 1;
+    }
+    let mut hasher = domain("digest");
+    hasher.update(size.slots().to_be_bytes());
+    hasher.update(seed.0);
+    hasher.update(count.to_be_bytes());
+    hasher.update(a.to_be_bytes());
+    hasher.update(b.to_be_bytes());
+    Digest::of(hasher)
+}
+
+/// An identity in 64 bits, never 0 (which stands for no backend).
+fn identity_word(id: &BackendId) -> u64 {
+    let mut hasher = domain("identity");
+    identity(&mut hasher, id);
+    words(hasher)[0].max(1)
+}
