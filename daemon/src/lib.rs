@@ -9,4 +9,5 @@
 //! Modules in braces never import each other; they meet in `Event`, `Desired` and `Applied`.
 
 pub mod desired;
+pub mod flow;
 pub mod model;
