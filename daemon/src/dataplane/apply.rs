@@ -15,7 +15,7 @@ use super::plan::{Plan, diff};
 use super::tables::{BackendEntry, Indices, Spans, Tables, VipEntry, blocks_for};
 use super::{BackendRecord, Dataplane, Error, VipRecord};
 use crate::desired::{Applied, Desired};
-use crate::maglev::{self, RingSpec, Seed};
+use crate::maglev::{self, Eligible, RingSpec, Seed};
 use crate::model::{BackendId, ObjectName, Protocol, Rule, Rules, Sid, VipKey};
 
 /// A ring in the maps.
@@ -206,7 +206,7 @@ impl<D: Dataplane> Reconciler<D> {
 
     fn load(&mut self, rule: &Arc<Rule>) -> Result<(), Error> {
         let spec = RingSpec::for_rule(rule, self.seed);
-        let ring_key = maglev::ring_key(&spec);
+        let ring_key = maglev::ring_key(&spec).0;
         let mut fresh = Vec::new();
         let outcome = self.backends_of(rule, &spec, &mut fresh).and_then(|members| {
             let base = self.region(&spec, ring_key, &members)?;
@@ -222,10 +222,10 @@ impl<D: Dataplane> Reconciler<D> {
     }
 
     /// Index of each member's record, 0 for one that is not eligible.
-    fn backends_of(&mut self, rule: &Rule, spec: &RingSpec, fresh: &mut Vec<BackendId>) -> Result<Vec<u32>, Error> {
-        let mut indices = Vec::with_capacity(spec.members.len());
-        for (backend, member) in rule.backends.iter().zip(&spec.members) {
-            let Some(endpoint) = backend.endpoint.as_ref().filter(|_| member.is_eligible()) else {
+    fn backends_of(&mut self, rule: &Rule, spec: &RingSpec<'_>, fresh: &mut Vec<BackendId>) -> Result<Vec<u32>, Error> {
+        let mut indices = Vec::with_capacity(spec.members().len());
+        for (backend, member) in rule.backends.iter().zip(spec.members()) {
+            let Some(endpoint) = backend.endpoint.as_ref().filter(|_| member.eligible == Eligible::Yes) else {
                 indices.push(0);
                 continue;
             };
@@ -255,16 +255,16 @@ impl<D: Dataplane> Reconciler<D> {
     }
 
     /// A region that holds this ring: one that is there already, or a new one.
-    fn region(&mut self, spec: &RingSpec, ring_key: [u8; 16], members: &[u32]) -> Result<u32, Error> {
+    fn region(&mut self, spec: &RingSpec<'_>, ring_key: [u8; 16], members: &[u32]) -> Result<u32, Error> {
         let mut named: Vec<u32> = members.iter().copied().filter(|i| *i != 0).collect();
         named.sort_unstable();
         named.dedup();
         if let Some(base) = self.by_content.get(&(ring_key, named.clone())) {
             return Ok(*base);
         }
-        let slots = spec.size.slots();
+        let slots = spec.size().slots();
         let ring = maglev::build(spec);
-        let words: Vec<u32> = ring.members().map(|m| m.map_or(0, |m| members[m])).collect();
+        let words: Vec<u32> = ring.owners().map(|m| m.map_or(0, |m| members[m as usize])).collect();
         let base =
             self.spans.take(blocks_for(slots)).ok_or_else(|| full("rings", "limits.ringSlots"))? * SLOTS_PER_BLOCK;
         if let Err(error) = self.dataplane.write_ring(base, &words) {
@@ -275,7 +275,7 @@ impl<D: Dataplane> Reconciler<D> {
         for member in &named {
             *self.namings.entry(*member).or_default() += 1;
         }
-        let digest = maglev::digest(spec, &ring);
+        let digest = maglev::digest(spec.size(), spec.seed(), ring.identities(spec)).0;
         self.regions.insert(base, Region { slots, ring_key, digest, members: named, users: 0 });
         Ok(base)
     }
