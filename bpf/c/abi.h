@@ -48,6 +48,8 @@ struct vip_meta {
 	struct vip_key key;
 	__u32 pad;
 	__u64 rule;
+};
+struct ring_meta {
 	__u8 ring_key[16];
 	__u8 digest[16];
 };

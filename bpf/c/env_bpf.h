@@ -39,6 +39,7 @@ MAP(buckets, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct bucket, 0, 1);
 /* For user space alone: what the numbers above stand for, so that a restarted daemon and `weir show` can tell,
  * and totals carried over from maps of another layout (adding to a per-CPU counter in use would lose counts). */
 MAP(vip_meta, BPF_MAP_TYPE_ARRAY, __u32, struct vip_meta, 0, 256);
+MAP(ring_meta, BPF_MAP_TYPE_HASH, __u32, struct ring_meta, BPF_F_NO_PREALLOC, 256);
 MAP(backend_meta, BPF_MAP_TYPE_ARRAY, __u32, struct backend_meta, 0, 1024);
 MAP(vip_carried, BPF_MAP_TYPE_ARRAY, __u32, struct counter, 0, 256);
 MAP(backend_carried, BPF_MAP_TYPE_ARRAY, __u32, struct counter, 0, 1024);

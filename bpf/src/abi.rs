@@ -108,6 +108,12 @@ pub struct VipMeta {
     pub pad: u32,
     /// Interned `namespace/name` of the rule.
     pub rule: u64,
+}
+
+/// Value of `ring_meta`, by a region's first slot: what ring the region holds. Read by user space only.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub struct RingMeta {
     /// Digest of everything the ring was built from; equal inputs have equal rings.
     pub ring_key: [u8; 16],
     /// Digest of class, seed and the identities in the slots, shown to people and compared between gateways.

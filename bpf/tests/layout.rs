@@ -7,8 +7,8 @@ use std::process::Command;
 
 use serde_json::Value;
 use weir_bpf::abi::{
-    Affinity, Backend, BackendMeta, Bucket, Config, Counter, Name, NextHop, Reason, RingBlock, Shared,
-    VipKey, VipMeta,
+    Affinity, Backend, BackendMeta, Bucket, Config, Counter, Name, NextHop, Reason, RingBlock, RingMeta,
+    Shared, VipKey, VipMeta,
 };
 
 /// The object's types as `bpftool` prints them, by kind and name.
@@ -54,7 +54,8 @@ fn abi_equals_btf() {
     same!(types, Backend = "backend" { sid, nh, pmtu, flags, pad });
     same!(types, NextHop = "next_hop" { macs, ifindex, mtu, flags });
     same!(types, Counter = "counter" { packets, bytes });
-    same!(types, VipMeta = "vip_meta" { key, pad, rule, ring_key, digest });
+    same!(types, VipMeta = "vip_meta" { key, pad, rule });
+    same!(types, RingMeta = "ring_meta" { ring_key, digest });
     same!(types, BackendMeta = "backend_meta" { addr, vpc, attachment, node });
     same!(types, Name = "name" { text });
     same!(types, Config = "config" { nh, fin, src_hi, src_lo, selftest_lo, role, icmp_rate, heartbeat_jiffies, build });

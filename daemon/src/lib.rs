@@ -10,6 +10,6 @@
 
 pub mod dataplane;
 pub mod desired;
-pub mod maglev;
 pub mod flow;
+pub mod maglev;
 pub mod model;

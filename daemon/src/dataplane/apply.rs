@@ -6,6 +6,7 @@
 //! late reader of the old key would then see the new one's index.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use weir_bpf::abi::{NextHop, SLOTS_PER_BLOCK, VipWord};
@@ -13,7 +14,7 @@ use weir_bpf::abi::{NextHop, SLOTS_PER_BLOCK, VipWord};
 use super::hops::Hops;
 use super::plan::{Plan, diff};
 use super::tables::{BackendEntry, Indices, Spans, Tables, VipEntry, blocks_for};
-use super::{BackendRecord, Dataplane, Error, VipRecord};
+use super::{BackendRecord, Dataplane, Error, RingRecord, VipRecord};
 use crate::desired::{Applied, Desired};
 use crate::maglev::{self, Eligible, RingSpec, Seed};
 use crate::model::{BackendId, ObjectName, Protocol, Rule, Rules, Sid, VipKey};
@@ -22,13 +23,15 @@ use crate::model::{BackendId, ObjectName, Protocol, Rule, Rules, Sid, VipKey};
 #[derive(Debug)]
 struct Region {
     slots: u32,
-    ring_key: [u8; 16],
-    digest: [u8; 16],
+    record: RingRecord,
     /// Indices of the backends in its slots, ascending.
     members: Vec<u32>,
     /// VIP words that name it.
     users: u32,
 }
+
+/// Keys published so far for a rule, each with the word and ring it had before.
+type Done = Vec<(VipKey, Option<(VipWord, RingRecord)>)>;
 
 /// What is hidden or replaced but may still be read.
 #[derive(Debug, Default)]
@@ -60,6 +63,8 @@ pub struct Reconciler<D> {
     hops: Hops,
     /// How many regions name a backend index.
     namings: HashMap<u32, u32>,
+    /// An owned address may have lost its last key.
+    stray_owners: bool,
     garbage: Garbage,
 }
 
@@ -75,16 +80,19 @@ impl<D: Dataplane> Reconciler<D> {
                 continue;
             }
             regions.entry(base).or_insert_with(|| {
-                let members: BTreeSet<u32> = dataplane.read_ring(base, slots).into_iter().filter(|b| *b != 0).collect();
+                let members: BTreeSet<u32> =
+                    dataplane.read_ring(base, slots).into_iter().filter(|b| *b != 0).collect();
                 let members = members.into_iter().collect();
-                Region { slots, ring_key: entry.ring_key, digest: entry.digest, members, users: 0 }
+                Region { slots, record: entry.ring, members, users: 0 }
             });
             if let Some(region) = regions.get_mut(&base) {
                 region.users += 1;
             }
         }
-        let by_content =
-            regions.iter().map(|(base, region)| ((region.ring_key, region.members.clone()), *base)).collect();
+        let by_content = regions
+            .iter()
+            .map(|(base, region)| ((region.record.ring_key, region.members.clone()), *base))
+            .collect();
         let vip_indices = Indices::new(0, limits.vips, tables.vips.values().map(|entry| entry.index));
         let mut namings: HashMap<u32, u32> = HashMap::new();
         for member in regions.values().flat_map(|region| &region.members) {
@@ -109,6 +117,7 @@ impl<D: Dataplane> Reconciler<D> {
             spans,
             hops,
             namings,
+            stray_owners: true,
             garbage: Garbage::default(),
         };
         let stale: Vec<u32> = this.tables.backends.values().map(|entry| entry.index).collect();
@@ -144,6 +153,14 @@ impl<D: Dataplane> Reconciler<D> {
         Ok(self.applied(desired))
     }
 
+    /// As [`Reconciler::apply`], after which rules that were refused are tried once more.
+    pub fn retry(&mut self, desired: &Desired) -> Result<Applied, Error> {
+        self.apply(desired)?;
+        let load = self.refused.keys().filter_map(|name| desired.rules.get(name)).cloned().collect();
+        self.run(&Plan { load, ..Plan::default() })?;
+        Ok(self.applied(desired))
+    }
+
     fn run(&mut self, plan: &Plan) -> Result<(), Error> {
         for key in &plan.remove {
             self.hide(*key)?;
@@ -169,8 +186,13 @@ impl<D: Dataplane> Reconciler<D> {
 
     /// What is loaded now.
     pub fn applied(&self, desired: &Desired) -> Applied {
-        let loaded: BTreeSet<VipKey> =
-            self.tables.vips.iter().filter(|(_, entry)| entry.word.size() != 0).map(|(key, _)| *key).collect();
+        let loaded: BTreeSet<VipKey> = self
+            .tables
+            .vips
+            .iter()
+            .filter(|(_, entry)| entry.word.size() != 0)
+            .map(|(key, _)| *key)
+            .collect();
         let lingering = if desired.synced {
             let wanted: BTreeSet<VipKey> =
                 desired.rules.values().flat_map(|rule| rule.keys().collect::<Vec<_>>()).collect();
@@ -210,7 +232,12 @@ impl<D: Dataplane> Reconciler<D> {
         let mut fresh = Vec::new();
         let outcome = self.backends_of(rule, &spec, &mut fresh).and_then(|members| {
             let base = self.region(&spec, ring_key, &members)?;
-            let outcome = rule.keys().try_for_each(|key| self.publish(key, rule, base));
+            let mut done = Vec::new();
+            let outcome = rule.keys().try_for_each(|key| self.publish(key, rule, base, &mut done));
+            let outcome = outcome.or_else(|error| self.undo(&done).and(Err(error)));
+            if outcome.is_ok() {
+                done.iter().for_each(|(_, old)| self.release_region_of(old.as_ref()));
+            }
             self.drop_region_if_unused(base);
             outcome
         });
@@ -222,10 +249,16 @@ impl<D: Dataplane> Reconciler<D> {
     }
 
     /// Index of each member's record, 0 for one that is not eligible.
-    fn backends_of(&mut self, rule: &Rule, spec: &RingSpec<'_>, fresh: &mut Vec<BackendId>) -> Result<Vec<u32>, Error> {
+    fn backends_of(
+        &mut self,
+        rule: &Rule,
+        spec: &RingSpec<'_>,
+        fresh: &mut Vec<BackendId>,
+    ) -> Result<Vec<u32>, Error> {
         let mut indices = Vec::with_capacity(spec.members().len());
         for (backend, member) in rule.backends.iter().zip(spec.members()) {
-            let Some(endpoint) = backend.endpoint.as_ref().filter(|_| member.eligible == Eligible::Yes) else {
+            let Some(endpoint) = backend.endpoint.as_ref().filter(|_| member.eligible == Eligible::Yes)
+            else {
                 indices.push(0);
                 continue;
             };
@@ -237,7 +270,8 @@ impl<D: Dataplane> Reconciler<D> {
                 continue;
             }
             let index = self.backend_indices.take().ok_or_else(|| full("backends", "limits.backends"))?;
-            let record = BackendRecord { id: backend.id.clone(), sid: endpoint.sid, node: endpoint.node.clone() };
+            let record =
+                BackendRecord { id: backend.id.clone(), sid: endpoint.sid, node: endpoint.node.clone() };
             if let Err(error) = self.dataplane.put_backend(index, &record) {
                 self.backend_indices.release(index);
                 return Err(error);
@@ -265,9 +299,11 @@ impl<D: Dataplane> Reconciler<D> {
         let slots = spec.size().slots();
         let ring = maglev::build(spec);
         let words: Vec<u32> = ring.owners().map(|m| m.map_or(0, |m| members[m as usize])).collect();
-        let base =
-            self.spans.take(blocks_for(slots)).ok_or_else(|| full("rings", "limits.ringSlots"))? * SLOTS_PER_BLOCK;
-        if let Err(error) = self.dataplane.write_ring(base, &words) {
+        let base = self.spans.take(blocks_for(slots)).ok_or_else(|| full("rings", "limits.ringSlots"))?
+            * SLOTS_PER_BLOCK;
+        let digest = maglev::digest(spec.size(), spec.seed(), ring.identities(spec)).0;
+        let record = RingRecord { ring_key, digest };
+        if let Err(error) = self.dataplane.write_ring(base, &words, &record) {
             self.spans.release(base / SLOTS_PER_BLOCK, blocks_for(slots));
             return Err(error);
         }
@@ -275,28 +311,27 @@ impl<D: Dataplane> Reconciler<D> {
         for member in &named {
             *self.namings.entry(*member).or_default() += 1;
         }
-        let digest = maglev::digest(spec.size(), spec.seed(), ring.identities(spec)).0;
-        self.regions.insert(base, Region { slots, ring_key, digest, members: named, users: 0 });
+        self.regions.insert(base, Region { slots, record, members: named, users: 0 });
         Ok(base)
     }
 
     /// Lets one key lead to a ring.
-    fn publish(&mut self, key: VipKey, rule: &Rule, base: u32) -> Result<(), Error> {
+    fn publish(&mut self, key: VipKey, rule: &Rule, base: u32, done: &mut Done) -> Result<(), Error> {
         let Some(region) = self.regions.get(&base) else { return Err(full("rings", "limits.ringSlots")) };
         let word = VipWord::new(base, region.slots, rule.affinity);
-        let record =
-            VipRecord { key, rule: rule.name.clone(), ring_key: region.ring_key, digest: region.digest };
-        if let Some(entry) = self.tables.vips.get(&key) {
+        let ring = region.record;
+        if let Some(entry) = self.tables.vips.get_mut(&key) {
             if entry.rule == rule.name {
-                let (index, old) = (entry.index, entry.word);
-                if old == word && entry.ring_key == record.ring_key {
+                let old = (entry.word, entry.ring);
+                if old.0 == word {
                     return Ok(());
                 }
-                self.dataplane.set_word(index, word)?;
-                self.note(key, index, word, record.clone());
+                self.dataplane.set_word(entry.index, word)?;
+                (entry.word, entry.ring) = (word, ring);
                 self.use_region(base);
-                self.release_region(old.base());
-                return self.dataplane.put_vip(index, &record);
+                // Its ring is given up when all keys have moved.
+                done.push((key, Some(old)));
+                return Ok(());
             }
             // Another rule's key: its counters must not become this rule's.
             self.hide(key)?;
@@ -306,32 +341,51 @@ impl<D: Dataplane> Reconciler<D> {
         }
         let index = self.vip_indices.take().ok_or_else(|| full("vip_index", "limits.vips"))?;
         self.use_region(base);
-        let outcome = self.insert(key, index, word, &record);
+        let outcome = self.insert(key, index, word, &rule.name);
         if outcome.is_err() {
             self.release_region(base);
             self.garbage.vips.push(index);
         } else {
-            self.note(key, index, word, record);
+            let rule = rule.name.clone();
+            self.tables.vips.insert(key, VipEntry { index, word, rule, ring });
+            done.push((key, None));
         }
         outcome
     }
 
-    fn insert(&mut self, key: VipKey, index: u32, word: VipWord, record: &VipRecord) -> Result<(), Error> {
-        self.dataplane.clear_vip(index)?;
-        self.dataplane.put_vip(index, record)?;
-        self.dataplane.set_word(index, word)?;
-        if self.tables.owned.insert(key.address)
-            && let Err(error) = self.dataplane.insert_owner(key.address)
-        {
-            self.tables.owned.remove(&key.address);
-            return Err(error);
+    /// Takes back what was published of a rule that could not be loaded whole.
+    fn undo(&mut self, done: &Done) -> Result<(), Error> {
+        for (key, old) in done.iter().rev() {
+            let Some((word, ring)) = old else {
+                self.hide(*key)?;
+                continue;
+            };
+            let Some(entry) = self.tables.vips.get_mut(key) else { continue };
+            self.dataplane.set_word(entry.index, *word)?;
+            let base = entry.word.base();
+            (entry.word, entry.ring) = (*word, *ring);
+            self.release_region(base);
         }
-        self.dataplane.insert_key(key, index)
+        Ok(())
     }
 
-    fn note(&mut self, key: VipKey, index: u32, word: VipWord, record: VipRecord) {
-        let VipRecord { rule, ring_key, digest, .. } = record;
-        self.tables.vips.insert(key, VipEntry { index, word, rule, ring_key, digest });
+    fn release_region_of(&mut self, old: Option<&(VipWord, RingRecord)>) {
+        if let Some((word, _)) = old.filter(|(word, _)| word.size() != 0) {
+            self.release_region(word.base());
+        }
+    }
+
+    fn insert(&mut self, key: VipKey, index: u32, word: VipWord, rule: &ObjectName) -> Result<(), Error> {
+        self.dataplane.clear_vip(index)?;
+        self.dataplane.put_vip(index, &VipRecord { key, rule: rule.clone() })?;
+        self.dataplane.set_word(index, word)?;
+        if !self.tables.owned.contains(&key.address) {
+            self.dataplane.insert_owner(key.address)?;
+            self.tables.owned.insert(key.address);
+        }
+        let outcome = self.dataplane.insert_key(key, index);
+        self.stray_owners |= outcome.is_err();
+        outcome
     }
 
     /// Hides a key from packets; its index and ring are garbage from then on.
@@ -345,11 +399,26 @@ impl<D: Dataplane> Reconciler<D> {
         if loaded {
             self.release_region(base);
         }
-        let first = VipKey { address: key.address, protocol: Protocol::Tcp, port: 0 };
-        if self.tables.vips.range(first..).next().is_none_or(|(k, _)| k.address != key.address) {
-            self.dataplane.delete_owner(key.address)?;
-            self.tables.owned.remove(&key.address);
+        self.stray_owners = true;
+        Ok(())
+    }
+
+    /// Gives up addresses that no key is left of.
+    fn drop_stray_owners(&mut self) -> Result<(), Error> {
+        if !self.stray_owners {
+            return Ok(());
         }
+        let held = |address: &IpAddr| {
+            let first = VipKey { address: *address, protocol: Protocol::Tcp, port: 0 };
+            self.tables.vips.range(first..).next().is_some_and(|(key, _)| key.address == *address)
+        };
+        let stray: Vec<IpAddr> = self.tables.owned.iter().filter(|address| !held(address)).copied().collect();
+        for address in stray {
+            self.dataplane.delete_owner(address)?;
+            self.tables.owned.remove(&address);
+            self.garbage.hidden_keys = true;
+        }
+        self.stray_owners = false;
         Ok(())
     }
 
@@ -371,7 +440,7 @@ impl<D: Dataplane> Reconciler<D> {
             return;
         }
         let Some(region) = self.regions.remove(&base) else { return };
-        self.by_content.remove(&(region.ring_key, region.members.clone()));
+        self.by_content.remove(&(region.record.ring_key, region.members.clone()));
         self.garbage.regions.push((base, region.slots));
         for index in region.members {
             if let Some(count) = self.namings.get_mut(&index) {
@@ -401,23 +470,23 @@ impl<D: Dataplane> Reconciler<D> {
         }
     }
 
-    /// Waits until no CPU can read what was given up, then frees it.
+    /// Waits until no CPU can read what was given up, then frees it. A fault leaves the rest for the next time.
     fn collect(&mut self) -> Result<(), Error> {
+        self.drop_stray_owners()?;
         if self.garbage.is_empty() {
             return Ok(());
         }
         self.dataplane.wait_for_readers()?;
-        let garbage = std::mem::take(&mut self.garbage);
-        for index in garbage.vips {
-            self.vip_indices.release(index);
-        }
-        for index in garbage.backends {
-            self.hops.forget(index);
-            self.dataplane.clear_backend(index)?;
-            self.backend_indices.release(index);
-        }
-        for (base, slots) in garbage.regions {
+        self.garbage.hidden_keys = false;
+        self.garbage.vips.drain(..).for_each(|index| self.vip_indices.release(index));
+        for (base, slots) in self.garbage.regions.drain(..) {
             self.spans.release(base / SLOTS_PER_BLOCK, blocks_for(slots));
+        }
+        while let Some(&index) = self.garbage.backends.last() {
+            self.dataplane.clear_backend(index)?;
+            self.hops.forget(index);
+            self.backend_indices.release(index);
+            self.garbage.backends.pop();
         }
         // The groups of cleared backends were unreachable along with them.
         self.hops.collect();

@@ -45,7 +45,10 @@ impl Hops {
     }
 
     /// SIDs of `wanted` for which no next hop is known.
-    pub fn unreachable<'a>(&'a self, wanted: impl Iterator<Item = Sid> + 'a) -> impl Iterator<Item = Sid> + 'a {
+    pub fn unreachable<'a>(
+        &'a self,
+        wanted: impl Iterator<Item = Sid> + 'a,
+    ) -> impl Iterator<Item = Sid> + 'a {
         wanted.filter(|sid| self.known.get(sid).is_none_or(Vec::is_empty))
     }
 

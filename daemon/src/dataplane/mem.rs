@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use weir_bpf::abi::{NextHop, VipWord};
 
 use super::tables::{BackendEntry, VipEntry};
-use super::{BackendRecord, Dataplane, Error, Limits, Tables, VipRecord};
+use super::{BackendRecord, Dataplane, Error, Limits, RingRecord, Tables, VipRecord};
 use crate::model::VipKey;
 
 /// Maps as plain collections.
@@ -18,6 +18,7 @@ pub struct Mem {
     words: BTreeMap<u32, VipWord>,
     vips: BTreeMap<u32, VipRecord>,
     slots: BTreeMap<u32, u32>,
+    rings: BTreeMap<u32, RingRecord>,
     backends: BTreeMap<u32, BackendRecord>,
     hops: BTreeMap<u32, NextHop>,
     hops_of: BTreeMap<u32, u32>,
@@ -66,7 +67,8 @@ impl Mem {
     /// Slots that a VIP word names, now or for a late reader.
     fn slot_in_use(&self, slot: u32) -> bool {
         self.readable.contains(&slot)
-            || self.words.values().any(|word| (word.base()..word.base() + word.size()).contains(&slot))
+            || (self.keys.values().filter_map(|index| self.words.get(index)))
+                .any(|word| (word.base()..word.base() + word.size()).contains(&slot))
     }
 }
 
@@ -83,8 +85,7 @@ impl Dataplane for Mem {
                 index: *index,
                 word: *word,
                 rule: record.rule.clone(),
-                ring_key: record.ring_key,
-                digest: record.digest,
+                ring: self.rings.get(&word.base()).copied().unwrap_or_default(),
             };
             tables.vips.insert(*key, entry);
         }
@@ -97,7 +98,10 @@ impl Dataplane for Mem {
 
     fn put_backend(&mut self, index: u32, record: &BackendRecord) -> Result<(), Error> {
         self.step("write", "backends")?;
-        assert!(!self.slots.iter().any(|(slot, b)| *b == index && self.slot_in_use(*slot)), "backend {index} is in use");
+        assert!(
+            !self.slots.iter().any(|(slot, b)| *b == index && self.slot_in_use(*slot)),
+            "backend {index} is in use"
+        );
         self.backends.insert(index, record.clone());
         self.hops_of.remove(&index);
         Ok(())
@@ -105,19 +109,23 @@ impl Dataplane for Mem {
 
     fn clear_backend(&mut self, index: u32) -> Result<(), Error> {
         self.step("clear", "backends")?;
-        assert!(!self.slots.iter().any(|(slot, b)| *b == index && self.slot_in_use(*slot)), "backend {index} is in use");
+        assert!(
+            !self.slots.iter().any(|(slot, b)| *b == index && self.slot_in_use(*slot)),
+            "backend {index} is in use"
+        );
         self.backends.remove(&index);
         self.hops_of.remove(&index);
         Ok(())
     }
 
-    fn write_ring(&mut self, base: u32, slots: &[u32]) -> Result<(), Error> {
+    fn write_ring(&mut self, base: u32, slots: &[u32], record: &RingRecord) -> Result<(), Error> {
         self.step("write", "rings")?;
         for (slot, backend) in (base..).zip(slots) {
             assert!(!self.slot_in_use(slot), "slot {slot} is written while a VIP word names it");
             assert!(*backend == 0 || self.backends.contains_key(backend), "slot {slot} names no backend");
             self.slots.insert(slot, *backend);
         }
+        self.rings.insert(base, *record);
         Ok(())
     }
 
@@ -133,7 +141,10 @@ impl Dataplane for Mem {
 
     fn set_word(&mut self, index: u32, word: VipWord) -> Result<(), Error> {
         self.step("write", "vip_state")?;
-        assert!((word.base()..word.base() + word.size()).all(|slot| self.slots.contains_key(&slot)), "no such ring");
+        assert!(
+            (word.base()..word.base() + word.size()).all(|slot| self.slots.contains_key(&slot)),
+            "no such ring"
+        );
         if let Some(old) = self.words.insert(index, word) {
             self.readable.extend(old.base()..old.base() + old.size());
         }

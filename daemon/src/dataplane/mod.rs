@@ -9,6 +9,8 @@ pub mod hops;
 pub mod mem;
 pub mod plan;
 pub mod tables;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -43,7 +45,9 @@ pub enum Error {
         reason: String,
     },
     /// The pin path is not on a BPF file system.
-    #[error("pin kernel objects under {path}: not a BPF file system; mount one (mount -t bpf bpf /sys/fs/bpf) or set `pins` to a path on one")]
+    #[error(
+        "pin kernel objects under {path}: not a BPF file system; mount one (mount -t bpf bpf /sys/fs/bpf) or set `pins` to a path on one"
+    )]
     NotBpffs {
         /// The configured path.
         path: PathBuf,
@@ -57,7 +61,9 @@ pub enum Error {
         problem: String,
     },
     /// The interface does not exist.
-    #[error("attach to {interface}: no such interface in this network namespace; correct `uplinks` or `fabric`")]
+    #[error(
+        "attach to {interface}: no such interface in this network namespace; correct `uplinks` or `fabric`"
+    )]
     NoInterface {
         /// Configured name.
         interface: String,
@@ -74,7 +80,9 @@ pub enum Error {
         program: String,
     },
     /// The driver refused the program.
-    #[error("attach XDP to {interface}: native mode is not supported here ({reason}); use another NIC, lower its MTU, or set `xdpMode: generic`")]
+    #[error(
+        "attach XDP to {interface}: native mode is not supported here ({reason}); use another NIC, lower its MTU, or set `xdpMode: generic`"
+    )]
     NoNativeXdp {
         /// Interface.
         interface: String,
@@ -145,6 +153,11 @@ pub struct VipRecord {
     pub key: VipKey,
     /// Rule it serves.
     pub rule: ObjectName,
+}
+
+/// What a ring region holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingRecord {
     /// Digest of the ring's inputs.
     pub ring_key: [u8; 16],
     /// Digest of the ring's contents.
@@ -162,7 +175,7 @@ pub trait Dataplane: Send {
     /// Forgets a backend record that no CPU can reach any more.
     fn clear_backend(&mut self, index: u32) -> Result<(), Error>;
     /// Writes a ring into a region that no VIP word names. `slots` are backend indices.
-    fn write_ring(&mut self, base: u32, slots: &[u32]) -> Result<(), Error>;
+    fn write_ring(&mut self, base: u32, slots: &[u32], record: &RingRecord) -> Result<(), Error>;
     /// Reads a ring back.
     fn read_ring(&self, base: u32, slots: u32) -> Vec<u32>;
     /// Writes what a VIP index stands for.

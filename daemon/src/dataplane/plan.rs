@@ -41,7 +41,8 @@ pub fn diff(desired: &Desired, current: &Rules, keys: impl Iterator<Item = VipKe
     if desired.unload.is_empty() {
         return plan;
     }
-    let wanted: BTreeSet<VipKey> = desired.rules.values().flat_map(|rule| rule.keys().collect::<Vec<_>>()).collect();
+    let wanted: BTreeSet<VipKey> =
+        desired.rules.values().flat_map(|rule| rule.keys().collect::<Vec<_>>()).collect();
     plan.remove = keys.filter(|key| desired.unload.contains(key) && !wanted.contains(key)).collect();
     plan
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use weir_bpf::abi::{SLOTS_PER_BLOCK, VipWord};
 
+use super::RingRecord;
 use crate::model::{BackendId, ObjectName, Sid, VipKey};
 
 /// Capacities of the maps, fixed when they are made.
@@ -42,10 +43,8 @@ pub struct VipEntry {
     pub word: VipWord,
     /// Rule that it serves.
     pub rule: ObjectName,
-    /// Digest of the ring's inputs.
-    pub ring_key: [u8; 16],
-    /// Digest of the ring's contents.
-    pub digest: [u8; 16],
+    /// The ring that the word names.
+    pub ring: RingRecord,
 }
 
 /// One backend record.

@@ -10,20 +10,22 @@ use bytemuck::Zeroable as _;
 use sha2::{Digest as _, Sha256};
 use weir_bpf::abi;
 use weir_bpf::abi::{
-    BackendMeta, Counter, Name, NextHop, Reason, RingBlock, SLOTS_PER_BLOCK, Shared, VipMeta, VipWord,
+    BackendMeta, Counter, Name, NextHop, Reason, RingBlock, RingMeta, SLOTS_PER_BLOCK, Shared, VipMeta,
+    VipWord,
 };
 
 use super::mmap::Mapped;
 use super::pins::specs;
 use super::sys;
 use crate::dataplane::tables::{BackendEntry, VipEntry, blocks_for};
-use crate::dataplane::{BackendRecord, Dataplane, Error, Limits, Tables, VipRecord};
+use crate::dataplane::{BackendRecord, Dataplane, Error, Limits, RingRecord, Tables, VipRecord};
 use crate::model::{BackendId, ObjectName, Protocol, Sid, VipKey, mapped, unmapped};
 
-type Bytes<T, const N: usize> = Array<MapData, [u8; N]>;
+type Bytes<const N: usize> = Array<MapData, [u8; N]>;
 
 const KEY: usize = size_of::<abi::VipKey>();
 const VIP_META: usize = size_of::<VipMeta>();
+const RING_META: usize = size_of::<RingMeta>();
 const BACKEND_META: usize = size_of::<BackendMeta>();
 const COUNTER: usize = size_of::<Counter>();
 const NAME: usize = size_of::<Name>();
@@ -41,10 +43,11 @@ pub struct Maps {
     vip_counters: PerCpuArray<MapData, [u8; COUNTER]>,
     backend_counters: PerCpuArray<MapData, [u8; COUNTER]>,
     reasons: PerCpuArray<MapData, u64>,
-    vip_meta: Bytes<VipMeta, VIP_META>,
-    backend_meta: Bytes<BackendMeta, BACKEND_META>,
-    vip_carried: Bytes<Counter, COUNTER>,
-    backend_carried: Bytes<Counter, COUNTER>,
+    vip_meta: Bytes<VIP_META>,
+    ring_meta: HashMap<MapData, u32, [u8; RING_META]>,
+    backend_meta: Bytes<BACKEND_META>,
+    vip_carried: Bytes<COUNTER>,
+    backend_carried: Bytes<COUNTER>,
     reason_carried: Array<MapData, u64>,
     names: HashMap<MapData, u64, [u8; NAME]>,
 }
@@ -87,18 +90,32 @@ impl Maps {
             maps.insert(spec.name, spec.open(directory)?);
         }
         let mut take = |name: &'static str| {
-            maps.remove(name).ok_or(Error::Map { operation: "open", map: name, reason: "not in the layout".into() })
+            maps.remove(name).ok_or(Error::Map {
+                operation: "open",
+                map: name,
+                reason: "not in the layout".into(),
+            })
         };
         fn typed<T>(name: &'static str, map: Result<T, MapError>) -> Result<T, Error> {
             map.map_err(|e| Error::map("open", name, e))
         }
-        fn mmap<T: bytemuck::Pod>(name: &'static str, map: &MapData, entries: u32) -> Result<Mapped<T>, Error> {
+        fn mmap<T: bytemuck::Pod>(
+            name: &'static str,
+            map: &MapData,
+            entries: u32,
+        ) -> Result<Mapped<T>, Error> {
             use std::os::fd::AsFd as _;
             Mapped::new(map.fd().as_fd(), entries).map_err(|e| Error::map("map into memory the", name, e))
         }
         macro_rules! open {
             ($kind:ident $name:literal) => {
-                typed($name, $kind::try_from(aya::maps::Map::from_map_data(take($name)?).map_err(|e| Error::map("open", $name, e))?))?
+                typed(
+                    $name,
+                    $kind::try_from(
+                        aya::maps::Map::from_map_data(take($name)?)
+                            .map_err(|e| Error::map("open", $name, e))?,
+                    ),
+                )?
             };
         }
         Ok(Self {
@@ -114,6 +131,7 @@ impl Maps {
             backend_counters: open!(PerCpuArray "backend_counters"),
             reasons: open!(PerCpuArray "reasons"),
             vip_meta: open!(Array "vip_meta"),
+            ring_meta: open!(HashMap "ring_meta"),
             backend_meta: open!(Array "backend_meta"),
             vip_carried: open!(Array "vip_carried"),
             backend_carried: open!(Array "backend_carried"),
@@ -184,7 +202,12 @@ impl Maps {
         }
         for (id, entry) in &ours.backends {
             if let Some(before) = theirs.backends.get(id) {
-                add(&mut self.backend_carried, "backend_carried", entry.index, old.backend_total(before.index))?;
+                add(
+                    &mut self.backend_carried,
+                    "backend_carried",
+                    entry.index,
+                    old.backend_total(before.index),
+                )?;
             }
         }
         Ok(())
@@ -214,11 +237,14 @@ impl Maps {
         let full = self.name(meta.rule);
         let (namespace, name) = full.split_once('/').unwrap_or(("", &full));
         let rule = ObjectName { namespace: namespace.into(), name: name.into() };
-        Ok(VipEntry { index, word: self.word(index), rule, ring_key: meta.ring_key, digest: meta.digest })
+        let word = self.word(index);
+        let ring = self.ring_meta.get(&word.base(), 0).map_or_else(|_| RingMeta::zeroed(), bytemuck::cast);
+        let ring = RingRecord { ring_key: ring.ring_key, digest: ring.digest };
+        Ok(VipEntry { index, word, rule, ring })
     }
 }
 
-fn total(live: &PerCpuArray<MapData, [u8; COUNTER]>, carried: &Bytes<Counter, COUNTER>, index: u32) -> Counter {
+fn total(live: &PerCpuArray<MapData, [u8; COUNTER]>, carried: &Bytes<COUNTER>, index: u32) -> Counter {
     let mut sum: Counter = carried.get(&index, 0).map_or(Counter::default(), bytemuck::cast);
     if let Ok(values) = live.get(&index, 0) {
         for value in values.iter() {
@@ -230,14 +256,16 @@ fn total(live: &PerCpuArray<MapData, [u8; COUNTER]>, carried: &Bytes<Counter, CO
     sum
 }
 
-fn add(map: &mut Bytes<Counter, COUNTER>, name: &'static str, index: u32, more: Counter) -> Result<(), Error> {
+fn add(map: &mut Bytes<COUNTER>, name: &'static str, index: u32, more: Counter) -> Result<(), Error> {
     let now: Counter = map.get(&index, 0).map_or(Counter::default(), bytemuck::cast);
     let sum = Counter { packets: now.packets + more.packets, bytes: now.bytes + more.bytes };
     map.set(index, bytemuck::cast::<_, [u8; COUNTER]>(sum), 0).map_err(|e| Error::map("write", name, e))
 }
 
 fn zeros() -> Result<PerCpuValues<[u8; COUNTER]>, Error> {
-    let cpus = nr_cpus().map_err(|(what, e)| Error::map("count the CPUs for", "vip_counters", std::io::Error::new(e.kind(), what)))?;
+    let cpus = nr_cpus().map_err(|(what, e)| {
+        Error::map("count the CPUs for", "vip_counters", std::io::Error::new(e.kind(), what))
+    })?;
     PerCpuValues::try_from(vec![[0; COUNTER]; cpus]).map_err(|e| Error::map("clear", "vip_counters", e))
 }
 
@@ -281,25 +309,33 @@ impl Dataplane for Maps {
             node: self.intern(&record.node)?,
         };
         self.backends.write(index, abi::Backend { sid: record.sid.0.octets(), ..abi::Backend::default() });
-        self.backend_counters.set(index, zeros()?, 0).map_err(|e| Error::map("clear", "backend_counters", e))?;
-        self.backend_carried.set(index, [0; COUNTER], 0).map_err(|e| Error::map("clear", "backend_carried", e))?;
+        self.backend_counters
+            .set(index, zeros()?, 0)
+            .map_err(|e| Error::map("clear", "backend_counters", e))?;
+        self.backend_carried
+            .set(index, [0; COUNTER], 0)
+            .map_err(|e| Error::map("clear", "backend_carried", e))?;
         let meta: [u8; BACKEND_META] = bytemuck::cast(meta);
         self.backend_meta.set(index, meta, 0).map_err(|e| Error::map("write", "backend_meta", e))
     }
 
     fn clear_backend(&mut self, index: u32) -> Result<(), Error> {
-        self.backend_meta.set(index, [0; BACKEND_META], 0).map_err(|e| Error::map("clear", "backend_meta", e))?;
+        self.backend_meta
+            .set(index, [0; BACKEND_META], 0)
+            .map_err(|e| Error::map("clear", "backend_meta", e))?;
         self.backends.write(index, abi::Backend::default());
         Ok(())
     }
 
-    fn write_ring(&mut self, base: u32, slots: &[u32]) -> Result<(), Error> {
+    fn write_ring(&mut self, base: u32, slots: &[u32], record: &RingRecord) -> Result<(), Error> {
         for (block, part) in (base / SLOTS_PER_BLOCK..).zip(slots.chunks(SLOTS_PER_BLOCK as usize)) {
             let mut value = RingBlock::zeroed();
             value.slot[..part.len()].copy_from_slice(part);
             self.rings.write(block, value);
         }
-        Ok(())
+        let meta = RingMeta { ring_key: record.ring_key, digest: record.digest };
+        let meta: [u8; RING_META] = bytemuck::cast(meta);
+        self.ring_meta.insert(base, meta, 0).map_err(|e| Error::map("insert into", "ring_meta", e))
     }
 
     fn read_ring(&self, base: u32, slots: u32) -> Vec<u32> {
@@ -309,13 +345,8 @@ impl Dataplane for Maps {
     }
 
     fn put_vip(&mut self, index: u32, record: &VipRecord) -> Result<(), Error> {
-        let meta = VipMeta {
-            key: encode_key(record.key),
-            pad: 0,
-            rule: self.intern(&record.rule.to_string())?,
-            ring_key: record.ring_key,
-            digest: record.digest,
-        };
+        let meta =
+            VipMeta { key: encode_key(record.key), pad: 0, rule: self.intern(&record.rule.to_string())? };
         let meta: [u8; VIP_META] = bytemuck::cast(meta);
         self.vip_meta.set(index, meta, 0).map_err(|e| Error::map("write", "vip_meta", e))
     }

@@ -185,7 +185,8 @@ impl Bpf {
 
     /// Sends one frame through the live program of an interface, as if it had come in there (`BPF_F_TEST_XDP_LIVE_FRAMES`).
     pub fn send_through(&mut self, interface: &str, frame: &[u8]) -> Result<(), Error> {
-        let ifindex = sys::interface_index(interface).map_err(|_| Error::NoInterface { interface: interface.into() })?;
+        let ifindex = sys::interface_index(interface)
+            .map_err(|_| Error::NoInterface { interface: interface.into() })?;
         let Some(attachment) = self.attachments.iter_mut().find(|a| a.root.interface() == interface) else {
             return Err(Error::NoInterface { interface: interface.into() });
         };
@@ -251,7 +252,8 @@ impl TestRig {
         if ingress != 0 {
             options.ctx_in = Some(bytemuck::bytes_of(&context));
         }
-        let result = program.test_run(options).map_err(|e| Error::Load { program: "lb", reason: chain(&e) })?;
+        let result =
+            program.test_run(options).map_err(|e| Error::Load { program: "lb", reason: chain(&e) })?;
         out.truncate(result.data_size_out as usize);
         Ok(TestOutcome { action: result.return_value, frame: out, duration: result.duration })
     }
@@ -270,7 +272,9 @@ impl TestRig {
 fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, Error> {
     let missing = Error::Load { program: name, reason: "not in the object".into() };
     let program = object.program_mut(name).ok_or(missing)?;
-    program.try_into().map_err(|e: aya::programs::ProgramError| Error::Load { program: name, reason: chain(&e) })
+    program
+        .try_into()
+        .map_err(|e: aya::programs::ProgramError| Error::Load { program: name, reason: chain(&e) })
 }
 
 fn load(directory: &Path, root: &Root, params: &Params, role: u32) -> Result<Ebpf, Error> {

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use aya::maps::MapData;
 use sha2::{Digest as _, Sha256};
 use weir_bpf::abi::{
-    Backend, BackendMeta, Bucket, Counter, LAYOUT_VERSION, Name, NextHop, ROOT_SLOTS, ROOT_VERSION, Reason, RingBlock, Shared,
-    VipKey, VipMeta,
+    Backend, BackendMeta, Bucket, Counter, LAYOUT_VERSION, Name, NextHop, ROOT_SLOTS, ROOT_VERSION, Reason,
+    RingBlock, RingMeta, Shared, VipKey, VipMeta,
 };
 
 use super::sys;
@@ -29,7 +29,7 @@ const MMAPABLE: u32 = 1 << 10;
 
 /// What a pinned map must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MapSpec {
+pub(super) struct MapSpec {
     /// Name in the object and of the pin.
     pub name: &'static str,
     kind: u32,
@@ -41,7 +41,7 @@ pub struct MapSpec {
 }
 
 /// All maps of a set, in the sizes that the limits ask for.
-pub fn specs(limits: &Limits) -> Vec<MapSpec> {
+pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
     fn spec<K, V>(name: &'static str, kind: u32, flags: u32, entries: u32) -> MapSpec {
         MapSpec { name, kind, key: size_of::<K>() as u32, value: size_of::<V>() as u32, flags, entries }
     }
@@ -59,6 +59,7 @@ pub fn specs(limits: &Limits) -> Vec<MapSpec> {
         spec::<u32, u64>("reasons", PERCPU_ARRAY, 0, reasons),
         spec::<u32, Bucket>("buckets", PERCPU_ARRAY, 0, 1),
         spec::<u32, VipMeta>("vip_meta", ARRAY, 0, limits.vips),
+        spec::<u32, RingMeta>("ring_meta", HASH, NO_PREALLOC, limits.vips),
         spec::<u32, BackendMeta>("backend_meta", ARRAY, 0, limits.backends),
         spec::<u32, Counter>("vip_carried", ARRAY, 0, limits.vips),
         spec::<u32, Counter>("backend_carried", ARRAY, 0, limits.backends),
@@ -68,13 +69,13 @@ pub fn specs(limits: &Limits) -> Vec<MapSpec> {
 }
 
 /// The root's slot array.
-pub fn slots_spec() -> MapSpec {
+pub(super) fn slots_spec() -> MapSpec {
     MapSpec { name: "slots", kind: PROG_ARRAY, key: 4, value: 4, flags: 0, entries: ROOT_SLOTS }
 }
 
 impl MapSpec {
     /// Opens the pin in `directory` and compares all that the kernel tells of it; aya would adopt any map.
-    pub fn open(&self, directory: &Path) -> Result<MapData, Error> {
+    pub(super) fn open(&self, directory: &Path) -> Result<MapData, Error> {
         let path = directory.join(self.name);
         let map = MapData::from_pin(&path).map_err(|e| Error::pin("open", &path, e))?;
         let info = map.info().map_err(|e| Error::pin("read the properties of", &path, e))?;
@@ -84,7 +85,9 @@ impl MapSpec {
         if found != wanted {
             return Err(Error::Layout {
                 path,
-                problem: format!("type, key, value, flags, entries are {found:?}, this build needs {wanted:?}"),
+                problem: format!(
+                    "type, key, value, flags, entries are {found:?}, this build needs {wanted:?}"
+                ),
             });
         }
         Ok(map)
@@ -162,7 +165,7 @@ pub struct Lock {
 }
 
 /// Removes a directory of pins and the kernel objects that only it kept.
-pub fn remove_dir(directory: &Path) -> Result<(), Error> {
+pub(super) fn remove_dir(directory: &Path) -> Result<(), Error> {
     match fs::read_dir(directory) {
         Ok(entries) => {
             for entry in entries {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use aya::EbpfLoader;
 use aya::maps::{Map, MapData, ProgramArray};
-use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::links::FdLink;
 use aya::programs::{ProgramFd, ProgramInfo, Xdp, XdpMode};
 use weir_bpf::abi::ROOT_SLOTS;
 
@@ -28,21 +28,22 @@ pub struct Root {
     interface: String,
     directory: PathBuf,
     slots: ProgramArray<MapData>,
+    /// The same array, for reading ids.
+    array: MapData,
 }
 
 impl Root {
     /// Adopts the root that is attached, or attaches one. The caller holds the lock of the pins.
     pub fn ensure(pins: &Pins, interface: &str, mode: Mode) -> Result<Self, Error> {
-        let ifindex = sys::interface_index(interface).map_err(|_| Error::NoInterface { interface: interface.into() })?;
+        let ifindex = sys::interface_index(interface)
+            .map_err(|_| Error::NoInterface { interface: interface.into() })?;
         let directory = pins.root(interface);
         fs::create_dir_all(&directory).map_err(|e| Error::io("create", &directory, e))?;
         let link = directory.join("link");
         if link.exists() {
-            let pinned = PinnedLink::from_pin(&link).map_err(|e| Error::pin("open", &link, e))?;
-            let link_fd: FdLink = pinned.into();
-            let (attached, _) = sys::xdp_link(link_fd.as_fd()).map_err(|e| Error::io("read", &link, e))?;
+            let fd = sys::open_pin(&link).map_err(|e| Error::io("open", &link, e))?;
+            let (attached, _) = sys::xdp_link(fd.as_fd()).map_err(|e| Error::io("read", &link, e))?;
             if attached == ifindex {
-                // Dropping the descriptor leaves the pin, and so the link, in place.
                 return Self::open(pins, interface);
             }
             // The interface was made anew: its old link is dead, but owners of slots may live on in the array.
@@ -56,9 +57,10 @@ impl Root {
     pub fn open(pins: &Pins, interface: &str) -> Result<Self, Error> {
         let directory = pins.root(interface);
         let map = slots_spec().open(&directory)?;
+        let array = slots_spec().open(&directory)?;
         let map = Map::from_map_data(map).map_err(|e| Error::map("open", "slots", e))?;
         let slots = ProgramArray::try_from(map).map_err(|e| Error::map("open", "slots", e))?;
-        Ok(Self { interface: interface.into(), directory, slots })
+        Ok(Self { interface: interface.into(), directory, slots, array })
     }
 
     fn attach(pins: &Pins, interface: &str, ifindex: u32, mode: Mode) -> Result<(), Error> {
@@ -70,7 +72,8 @@ impl Root {
             .load(weir_bpf::root_object())
             .map_err(|e| load(&e))?;
         let missing = Error::Load { program: "root", reason: "not in the object".into() };
-        let program: &mut Xdp = object.program_mut("root").ok_or(missing)?.try_into().map_err(|e| load(&e))?;
+        let program: &mut Xdp =
+            object.program_mut("root").ok_or(missing)?.try_into().map_err(|e| load(&e))?;
         program.load().map_err(|e| load(&e))?;
         let flag = match mode {
             Mode::Native => XdpMode::Driver,
@@ -106,15 +109,13 @@ impl Root {
     /// Whether the link is attached to the interface as it is now.
     pub fn attached(&self) -> bool {
         let Ok(ifindex) = sys::interface_index(&self.interface) else { return false };
-        let Ok(link) = PinnedLink::from_pin(self.directory.join("link")) else { return false };
-        let link: FdLink = link.into();
+        let Ok(link) = sys::open_pin(&self.directory.join("link")) else { return false };
         sys::xdp_link(link.as_fd()).is_ok_and(|(attached, _)| attached == ifindex)
     }
 
     /// Id of the program in a slot.
     pub fn program(&self, slot: u32) -> Option<u32> {
-        let map: &MapData = self.slots.as_ref();
-        sys::program_in_slot(map.fd().as_fd(), slot).ok().flatten()
+        sys::program_in_slot(self.array.fd().as_fd(), slot).ok().flatten()
     }
 
     /// Puts a program into a slot: the next packet runs it.

@@ -3,11 +3,12 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
+const BPF_OBJ_GET: libc::c_int = 7;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 /// `BPF_FS_MAGIC` of linux/magic.h.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
@@ -19,6 +20,13 @@ struct Lookup {
     key: u64,
     value: u64,
     flags: u64,
+}
+
+#[repr(C)]
+struct ObjectGet {
+    path: u64,
+    fd: u32,
+    flags: u32,
 }
 
 #[repr(C)]
@@ -44,6 +52,19 @@ fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<()> {
     // SAFETY: `attr` is a live value of the length passed, laid out as this command's part of union bpf_attr.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attr), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Opens any pinned object; aya keeps a link's descriptor to itself.
+pub(super) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    let attr = ObjectGet { path: path.as_ptr() as u64, fd: 0, flags: 0 };
+    // SAFETY: `attr` is a live value of the length passed, and its path a terminated string.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, BPF_OBJ_GET, &raw const attr, size_of::<ObjectGet>()) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that the kernel has just made for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// Id of the program in a slot of a program array, `None` when the slot is empty.

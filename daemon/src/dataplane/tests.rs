@@ -1,0 +1,269 @@
+//! The reconciler on the fake data plane, which panics when a write could be seen half done.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use weir_bpf::abi::Affinity;
+
+use super::Limits;
+use super::apply::Reconciler;
+use super::mem::Mem;
+use crate::desired::Desired;
+use crate::maglev::{self, RingSpec, Seed};
+use crate::model::{
+    Backend, BackendId, Drain, Endpoint, Health, ObjectName, OnAllDown, Protocol, RingSize, Rule, Sid, VipKey,
+};
+
+const SEED: Seed = Seed([7; 16]);
+
+fn backend(tenant: u8, n: u8) -> Backend {
+    let address = format!("fd00::{n:x}").parse().unwrap();
+    let sid = format!("2001:db8:ff01:{}:e{tenant:03x}::", n + 10).parse().unwrap();
+    Backend {
+        id: BackendId { vpc: format!("vpc-{tenant}"), attachment: "a".into(), address },
+        weight: NonZeroU32::MIN,
+        drain: Drain::No,
+        health: Health::Unknown,
+        endpoint: Some(Endpoint { node: format!("w{n}"), sid: Sid(sid) }),
+    }
+}
+
+fn rule(tenant: u8, name: u8, vips: &[u8], backends: &[u8]) -> Rule {
+    Rule {
+        name: ObjectName { namespace: format!("tenant-{tenant}"), name: format!("rule-{name}") },
+        region: "r".into(),
+        vips: vips.iter().map(|v| format!("2001:db8:a::{v:x}").parse().unwrap()).collect(),
+        protocol: Protocol::Tcp,
+        port: 443,
+        affinity: Affinity::None,
+        ring_size: RingSize::S1021,
+        on_all_down: OnAllDown::Keep,
+        backends: backends.iter().map(|n| backend(tenant, *n)).collect(),
+    }
+}
+
+fn desired(rules: impl IntoIterator<Item = Rule>) -> Desired {
+    let rules: BTreeMap<_, _> = rules.into_iter().map(|r| (r.name.clone(), Arc::new(r))).collect();
+    Desired { synced: true, rules, ..Desired::default() }
+}
+
+/// As the route plan would, once the routes are gone.
+fn unload_all(reconciler: &Reconciler<Mem>, desired: &mut Desired) {
+    desired.unload = reconciler.tables().vips.keys().copied().collect();
+}
+
+/// Each loaded key's ring is the one that its rule asks for.
+fn check(reconciler: &mut Reconciler<Mem>, desired: &Desired) {
+    let applied = reconciler.applied(desired);
+    let mem = reconciler.dataplane().clone();
+    for rule in desired.rules.values() {
+        if applied.refused.contains_key(&rule.name) {
+            continue;
+        }
+        let spec = RingSpec::for_rule(rule, SEED);
+        let ring = maglev::build(&spec);
+        for key in rule.keys() {
+            for (slot, wanted) in (0..).zip(ring.identities(&spec)) {
+                let found = mem.backend_at(&key, slot);
+                assert_eq!(found.map(|b| &b.id), wanted, "{key} slot {slot}");
+                let sid = rule
+                    .backends
+                    .iter()
+                    .find(|b| Some(&b.id) == wanted)
+                    .map(|b| b.endpoint.as_ref().unwrap().sid);
+                assert_eq!(found.map(|b| b.sid), sid);
+            }
+        }
+    }
+}
+
+fn limits() -> Limits {
+    Limits { vips: 12, backends: 24, ring_slots: 16 * 64 * 12, next_hops: 8 }
+}
+
+fn reconciler() -> Reconciler<Mem> {
+    Reconciler::new(Mem::new(limits()), SEED).unwrap()
+}
+
+#[test]
+fn a_rule_is_loaded_changed_and_unloaded() {
+    let mut r = reconciler();
+    let mut want = desired([rule(1, 1, &[1, 2], &[1, 2, 3])]);
+    let applied = r.apply(&want).unwrap();
+    assert_eq!(applied.loaded.len(), 2);
+    check(&mut r, &want);
+    want = desired([rule(1, 1, &[1, 2], &[2, 3, 4])]);
+    r.apply(&want).unwrap();
+    check(&mut r, &want);
+    want = desired([]);
+    assert_eq!(r.apply(&want).unwrap().lingering.len(), 2, "served until the routes are gone");
+    unload_all(&r, &mut want);
+    let applied = r.apply(&want).unwrap();
+    assert!(applied.loaded.is_empty() && r.tables().backends.is_empty() && r.tables().owned.is_empty());
+}
+
+#[test]
+fn nothing_is_removed_before_all_sources_are_read() {
+    let mut r = reconciler();
+    r.apply(&desired([rule(1, 1, &[1], &[1])])).unwrap();
+    let mut want = Desired { synced: false, ..desired([]) };
+    unload_all(&r, &mut want);
+    assert_eq!(r.apply(&want).unwrap().loaded.len(), 1);
+}
+
+#[test]
+fn a_restart_writes_nothing_when_nothing_changed() {
+    let mut r = reconciler();
+    let want = desired([rule(1, 1, &[1, 2], &[1, 2]), rule(2, 1, &[3], &[1, 2])]);
+    r.apply(&want).unwrap();
+    let mem = r.dataplane().clone();
+    let before = mem.writes;
+    let mut r = Reconciler::new(mem, SEED).unwrap();
+    r.apply(&want).unwrap();
+    assert_eq!(r.dataplane().writes, before);
+    check(&mut r, &want);
+}
+
+#[test]
+fn equal_rings_share_one_region_and_different_tenants_never_do() {
+    let mut r = reconciler();
+    r.apply(&desired([rule(1, 1, &[1, 2], &[1, 2]), rule(1, 2, &[3], &[1, 2]), rule(2, 1, &[4], &[1, 2])]))
+        .unwrap();
+    let base = |vip: u8| {
+        let key = VipKey {
+            address: format!("2001:db8:a::{vip:x}").parse().unwrap(),
+            protocol: Protocol::Tcp,
+            port: 443,
+        };
+        r.tables().vips[&key].word.base()
+    };
+    assert_eq!([base(1), base(2)], [base(3); 2]);
+    assert_ne!(base(1), base(4));
+}
+
+#[test]
+fn a_full_map_refuses_the_new_rule_whole_and_keeps_the_others() {
+    let mut r = reconciler();
+    let mut rules: Vec<Rule> = (1..=11).map(|n| rule(1, n, &[n], &[1])).collect();
+    r.apply(&desired(rules.clone())).unwrap();
+    rules.push(rule(1, 12, &[12, 13], &[1]));
+    let applied = r.apply(&desired(rules.clone())).unwrap();
+    let (name, reason) = applied.refused.first_key_value().unwrap();
+    assert_eq!((name.name.as_str(), applied.refused.len()), ("rule-12", 1));
+    assert!(reason.contains("LimitReached") && reason.contains("limits.vips"), "{reason}");
+    assert_eq!(applied.loaded.len(), 11, "no half of the refused rule");
+    rules.drain(..2);
+    let mut want = desired(rules);
+    unload_all(&r, &mut want);
+    let applied = r.apply(&want).unwrap();
+    assert!(applied.refused.is_empty(), "room was made: {:?}", applied.refused);
+    check(&mut r, &want);
+}
+
+#[test]
+fn churn_leaves_no_index_behind() {
+    let mut r = reconciler();
+    for n in 0..400_u32 {
+        let (vip, b) = ((n % 9) as u8, (n % 20) as u8);
+        let mut want = desired([rule((n % 3) as u8, (n % 4) as u8, &[vip, vip + 1], &[b, b + 1, b + 2])]);
+        unload_all(&r, &mut want);
+        let applied = r.apply(&want).unwrap();
+        assert!(applied.refused.is_empty(), "{:?}", applied.refused);
+        check(&mut r, &want);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Put { tenant: u8, name: u8, vip: u8, backends: Vec<u8>, down: u8 },
+    Delete(u8),
+    Unload,
+    Fault(u32),
+    Restart,
+    MoveEndpoint(u8),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        5 => (0..3_u8, 0..5_u8, 0..6_u8, prop::collection::btree_set(0..8_u8, 1..5), 0..8_u8).prop_map(
+            |(tenant, name, vip, backends, down)| Op::Put { tenant, name, vip, backends: backends.into_iter().collect(), down }
+        ),
+        2 => (0..8_u8).prop_map(Op::Delete),
+        3 => Just(Op::Unload),
+        2 => (0..40_u32).prop_map(Op::Fault),
+        1 => Just(Op::Restart),
+        1 => (0..8_u8).prop_map(Op::MoveEndpoint),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Whatever happens, no write is seen half done (the fake asserts it), no flow leaves its tenant, and once faults
+    /// cease every rule is exactly as asked.
+    #[test]
+    fn any_history_ends_as_desired(ops in prop::collection::vec(op(), 1..40)) {
+        let mut r = Reconciler::new(Mem::new(Limits { vips: 64, backends: 200, ring_slots: 16 * 64 * 64, next_hops: 8 }), SEED).unwrap();
+        let mut rules: BTreeMap<ObjectName, Rule> = BTreeMap::new();
+        let mut moved = 0_u16;
+        for op in ops {
+            let unload = matches!(op, Op::Unload);
+            match op {
+                Op::Put { tenant, name, vip, backends, down } => {
+                    let mut new = rule(tenant, name, &[vip], &backends);
+                    new.backends.iter_mut().filter(|b| b.id.address == format!("fd00::{down:x}").parse::<std::net::IpAddr>().unwrap()).for_each(|b| b.health = Health::Unhealthy);
+                    // Validation admits one rule a key.
+                    rules.retain(|_, other| other.vips != new.vips);
+                    rules.insert(new.name.clone(), new);
+                }
+                Op::Delete(n) => {
+                    if let Some(name) = rules.keys().nth(n as usize).cloned() {
+                        rules.remove(&name);
+                    }
+                }
+                Op::MoveEndpoint(n) => {
+                    moved += 1;
+                    for b in rules.values_mut().flat_map(|r| &mut r.backends) {
+                        if b.id.address == format!("fd00::{n:x}").parse::<std::net::IpAddr>().unwrap() {
+                            let tenant = &b.id.vpc[4..];
+                            b.endpoint = Some(Endpoint { node: "moved".into(), sid: Sid(format!("2001:db8:ff01:{moved:x}:e00{tenant}::").parse().unwrap()) });
+                        }
+                    }
+                }
+                Op::Fault(n) => r.dataplane().fail_in(n),
+                Op::Restart => {
+                    let mem = r.dataplane().clone();
+                    r = Reconciler::new(mem, SEED).unwrap();
+                }
+                Op::Unload => {}
+            }
+            let mut want = desired(rules.values().cloned());
+            if unload {
+                unload_all(&r, &mut want);
+            }
+            // A fault may end a pass early; the next one goes on.
+            let _ = r.apply(&want);
+            let mem = r.dataplane().clone();
+            for (key, entry) in &r.tables().vips {
+                for slot in 0..1021 {
+                    if let Some(b) = mem.backend_at(key, slot) {
+                        prop_assert_eq!(&b.id.vpc[4..], &entry.rule.namespace[7..], "a flow left its tenant");
+                    }
+                }
+            }
+        }
+        r.dataplane().fail_in(u32::MAX);
+        let mut want = desired(rules.values().cloned());
+        for _ in 0..4 {
+            unload_all(&r, &mut want);
+            // Refused rules are tried again when something changes.
+            want.generation += 1;
+            let _ = r.retry(&want);
+        }
+        let applied = r.applied(&want);
+        prop_assert!(applied.refused.is_empty(), "{:?}", applied.refused);
+        check(&mut r, &want);
+    }
+}
