@@ -1,1 +1,3 @@
-//! Placeholder.
+//! Topologies, roles, packet cases and scenarios that prove Weir over the wire.
+
+pub mod packets;

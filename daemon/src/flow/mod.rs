@@ -5,6 +5,7 @@
 
 mod hash;
 mod parse;
+mod pick;
 mod reply;
 mod tables;
 #[cfg(test)]
@@ -12,37 +13,14 @@ mod tests;
 
 use std::net::Ipv6Addr;
 
-use weir_bpf::abi::{Backend, Bucket, Config, ENCAP_LEN, MIN_FABRIC_MTU, NONE, NextHop, ROLE_FABRIC, Reason};
-use weir_bpf::abi::{VipWord, unpack_nh};
+use weir_bpf::abi::{Bucket, Config, ENCAP_LEN, ROLE_FABRIC, Reason};
 
 pub use hash::{FlowHash, HashKey, hash};
 use parse::{Fragments, ICMPV6, IPV6_LEN, Ipv6, TCP, UDP, Upper};
+use pick::pick;
+pub use pick::{Explanation, Flow, NextHops, Trail, explain};
 pub use reply::take_token;
 pub use tables::{MemTables, View, ownership_key, port_key};
-
-/// A flow as the client sends it. Ports in host order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow {
-    /// Client's address.
-    pub client: Ipv6Addr,
-    /// Client's port.
-    pub client_port: u16,
-    /// VIP.
-    pub vip: Ipv6Addr,
-    /// VIP's port.
-    pub vip_port: u16,
-    /// IP protocol number.
-    pub protocol: u8,
-}
-
-/// Where next hops come from.
-#[derive(Clone, Copy)]
-pub enum NextHops<'a> {
-    /// The daemon's heartbeat is fresh: the table `nexthops`.
-    Table,
-    /// It is stale: the kernel's FIB, which answers for a SID.
-    Fib(&'a dyn Fn(Ipv6Addr) -> Option<NextHop>),
-}
 
 /// What a packet meets besides the tables.
 pub struct Surroundings<'a> {
@@ -87,31 +65,6 @@ pub struct Counted {
     pub bytes: u64,
 }
 
-/// What was looked up on the way, as far as the packet got.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Trail {
-    /// The flow the packet belongs to; for an ICMP error, the one it quotes.
-    pub flow: Option<Flow>,
-    /// VIP index.
-    pub vip: Option<u32>,
-    /// The VIP's word.
-    pub word: Option<VipWord>,
-    /// The flow's hash.
-    pub hash: Option<FlowHash>,
-    /// Slot in `rings`.
-    pub slot: Option<u32>,
-    /// Backend index in that slot.
-    pub backend_index: Option<u32>,
-    /// That backend.
-    pub backend: Option<Backend>,
-    /// Index into `nexthops`; `None` too when the FIB answered.
-    pub next_hop_index: Option<u32>,
-    /// The next hop.
-    pub next_hop: Option<NextHop>,
-    /// Bytes of the largest outer packet.
-    pub mtu: Option<u32>,
-}
-
 /// What becomes of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
@@ -123,15 +76,6 @@ pub struct Decision {
     pub frame_out: Option<Vec<u8>>,
     /// What a packet sent to a backend counts.
     pub counted: Option<Counted>,
-    /// What was looked up.
-    pub trail: Trail,
-}
-
-/// What becomes of a flow's packets that are small enough for its path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Explanation {
-    /// `Forwarded`, or why not.
-    pub reason: Reason,
     /// What was looked up.
     pub trail: Trail,
 }
@@ -155,18 +99,6 @@ pub fn decide(
     }
 }
 
-/// Says where a flow's packets go and why, by the same steps as [`decide`].
-pub fn explain(key: &HashKey, view: &impl View, next_hops: NextHops<'_>, flow: Flow) -> Explanation {
-    let mut trail = Trail { flow: Some(flow), ..Trail::default() };
-    let reason = match view.vip_index(&port_key(flow.vip, flow.vip_port, flow.protocol)) {
-        Some(vip) => pick(key, view, next_hops, vip, flow, &mut trail).err().unwrap_or(Reason::Forwarded),
-        None if view.vip_index(&ownership_key(flow.vip)).is_none() => Reason::NotVip,
-        None if matches!(flow.protocol, TCP | UDP) => Reason::NoRule,
-        None => Reason::UnsupportedProtocol,
-    };
-    Explanation { reason, trail }
-}
-
 fn verdict_without_frame(reason: Reason) -> Verdict {
     match reason {
         Reason::NotIp | Reason::Ipv4Unserved | Reason::NotForHost | Reason::Malformed | Reason::NotVip => {
@@ -181,65 +113,6 @@ struct Sent {
     reason: Reason,
     frame: Vec<u8>,
     counted: Option<Counted>,
-}
-
-struct Pick {
-    hash: FlowHash,
-    backend: u32,
-    sid: [u8; 16],
-    hop: NextHop,
-    mtu: u32,
-}
-
-/// Step 7 up to the hop's MTU.
-fn pick(
-    key: &HashKey,
-    view: &impl View,
-    next_hops: NextHops<'_>,
-    vip: u32,
-    flow: Flow,
-    trail: &mut Trail,
-) -> Result<Pick, Reason> {
-    trail.flow = Some(flow);
-    trail.vip = Some(vip);
-    let word = view.word(vip).ok_or(Reason::Internal)?;
-    trail.word = Some(word);
-    if word.size() == 0 {
-        return Err(Reason::NotLoaded);
-    }
-    let hash = hash(key, word.affinity(), flow.client, flow.client_port, flow.vip_port, flow.protocol);
-    trail.hash = Some(hash);
-    let slot = hash.slot(word.base(), word.size());
-    trail.slot = Some(slot);
-    let index = view.ring_slot(slot).ok_or(Reason::Internal)?;
-    trail.backend_index = Some(index);
-    if index == NONE {
-        return Err(Reason::NoBackend);
-    }
-    let backend = view.backend(index).ok_or(Reason::Internal)?;
-    trail.backend = Some(backend);
-    if backend.nh == 0 {
-        return Err(Reason::NoNextHop);
-    }
-    let hop = match next_hops {
-        NextHops::Fib(lookup) => lookup(backend.sid.into()).ok_or(Reason::NoNextHop)?,
-        NextHops::Table => {
-            let (first, count) = unpack_nh(backend.nh);
-            let at = first + hash.next_hop(count);
-            trail.next_hop_index = Some(at);
-            view.next_hop(at).ok_or(Reason::Internal)?
-        }
-    };
-    trail.next_hop = Some(hop);
-    let mtu = match backend.pmtu {
-        0 => hop.mtu,
-        learned => hop.mtu.min(learned),
-    };
-    trail.mtu = Some(mtu);
-    if mtu < MIN_FABRIC_MTU {
-        return Err(Reason::FabricMtu);
-    }
-    Ok(Pick { hash, backend: index, sid: backend.sid, hop, mtu })
 }
 
 /// One frame on its way.

@@ -1,0 +1,182 @@
+//! The packet cases: a fixed world, frames that meet it, and everything that must come of each.
+//!
+//! An [`Arm`] runs them: the Rust oracle ([`oracle::OracleArm`]) here, the loaded program elsewhere.
+
+pub mod build;
+pub mod cases;
+pub mod oracle;
+pub mod world;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use weir_bpf::abi::{Counter, Reason};
+pub use world::{Ingress, Ports, World};
+
+/// What the program returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Left to the next slot, then the stack: `XDP_PASS` when that slot is empty.
+    Left,
+    /// `XDP_DROP`.
+    Drop,
+    /// `XDP_TX`.
+    Tx,
+    /// `XDP_REDIRECT`.
+    Redirect,
+}
+
+/// A frame and what must come of it.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Unique name.
+    pub name: &'static str,
+    /// Where the frame comes in.
+    pub ingress: Ingress,
+    /// The frame.
+    pub frame: Vec<u8>,
+    /// What must come of it.
+    pub expect: Expect,
+}
+
+impl Case {
+    /// False when `BPF_PROG_TEST_RUN` refuses the frame: it takes none without a whole Ethernet header.
+    pub fn test_run_takes_it(&self) -> bool {
+        self.frame.len() >= 14
+    }
+}
+
+/// What must come of a frame. All counters that are not named here must stay as they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expect {
+    /// What the program returns.
+    pub verdict: Verdict,
+    /// The reason that grows by one.
+    pub reason: Reason,
+    /// Interface that a [`Verdict::Redirect`] names.
+    pub redirect: Option<u32>,
+    /// The frame that is sent.
+    pub frame_out: Option<Vec<u8>>,
+    /// Index in `vip_counters` and what is added there.
+    pub vip: Option<(u32, Counter)>,
+    /// Index in `backend_counters` and what is added there.
+    pub backend: Option<(u32, Counter)>,
+    /// What `state.selftest_seen` grows by.
+    pub selftest_seen: u64,
+}
+
+impl Expect {
+    /// Left or dropped for a reason.
+    pub fn unsent(verdict: Verdict, reason: Reason) -> Self {
+        Self { verdict, reason, redirect: None, frame_out: None, vip: None, backend: None, selftest_seen: 0 }
+    }
+}
+
+/// What an arm saw. Counters are increments of this run alone, without the zero ones.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What the program returned.
+    pub verdict: Verdict,
+    /// Interface of a redirect, where the arm can see it.
+    pub redirect: Option<u32>,
+    /// The frame after the run; of frames that are not sent, where the arm can see it.
+    pub frame: Option<Vec<u8>>,
+    /// Increments of `reasons`.
+    pub reasons: BTreeMap<Reason, u64>,
+    /// Increments of `vip_counters`.
+    pub vips: BTreeMap<u32, Counter>,
+    /// Increments of `backend_counters`.
+    pub backends: BTreeMap<u32, Counter>,
+    /// Increment of `state.selftest_seen`.
+    pub selftest_seen: u64,
+}
+
+/// Something that runs frames against tables.
+pub trait Arm {
+    /// Takes the world's tables and configuration.
+    ///
+    /// # Errors
+    /// What could not be loaded.
+    fn load(&mut self, world: &World) -> anyhow::Result<()>;
+    /// Runs one frame.
+    ///
+    /// # Errors
+    /// Why it could not be run; a wrong outcome is none.
+    fn run(&mut self, case: &Case) -> anyhow::Result<Outcome>;
+}
+
+/// Loads the world and runs all cases that `wanted` keeps; gives how many ran and a text for each that failed.
+///
+/// # Errors
+/// When the arm itself fails.
+pub fn run_all(
+    arm: &mut impl Arm,
+    world: &World,
+    wanted: impl Fn(&Case) -> bool,
+) -> anyhow::Result<(usize, Vec<String>)> {
+    use anyhow::Context as _;
+    arm.load(world).context("load the world")?;
+    let (mut ran, mut failed) = (0, Vec::new());
+    for case in cases::all(world).iter().filter(|case| wanted(case)) {
+        let outcome = arm.run(case).with_context(|| format!("run case {}", case.name))?;
+        ran += 1;
+        failed.extend(check(case, &outcome).err());
+    }
+    Ok((ran, failed))
+}
+
+/// Compares an outcome with a case's expectation, every counter included.
+///
+/// # Errors
+/// A text that names the case and each difference.
+pub fn check(case: &Case, outcome: &Outcome) -> Result<(), String> {
+    let expect = &case.expect;
+    let mut differences = String::new();
+    let mut differ = |what: &str, expected: String, seen: String| {
+        if expected != seen {
+            let _ = write!(differences, "\n  {what}: expected {expected}, saw {seen}");
+        }
+    };
+    let show = |value: &dyn std::fmt::Debug| format!("{value:?}");
+    differ("verdict", show(&expect.verdict), show(&outcome.verdict));
+    differ("reasons", show(&BTreeMap::from([(expect.reason, 1)])), show(&outcome.reasons));
+    differ("vip counters", show(&BTreeMap::from_iter(expect.vip)), show(&outcome.vips));
+    differ("backend counters", show(&BTreeMap::from_iter(expect.backend)), show(&outcome.backends));
+    differ("selftest_seen", show(&expect.selftest_seen), show(&outcome.selftest_seen));
+    if outcome.redirect.is_some() {
+        differ("redirect", show(&expect.redirect), show(&outcome.redirect));
+    }
+    // What is left goes on as it came; what becomes of a dropped frame's bytes does not matter.
+    let bytes = match expect.verdict {
+        Verdict::Left => Some(&case.frame),
+        Verdict::Drop => None,
+        Verdict::Tx | Verdict::Redirect => expect.frame_out.as_ref(),
+    };
+    match (bytes, &outcome.frame) {
+        (Some(expected), Some(seen)) if expected != seen => {
+            let at = expected.iter().zip(seen).take_while(|(a, b)| a == b).count();
+            let _ = write!(
+                differences,
+                "\n  frame differs from byte {at}: expected {} bytes …{}, saw {} bytes …{}",
+                expected.len(),
+                hex(expected, at),
+                seen.len(),
+                hex(seen, at)
+            );
+        }
+        (Some(expected), None) if expect.frame_out.is_some() => {
+            let _ = write!(differences, "\n  frame: expected {} bytes, saw none", expected.len());
+        }
+        _ => {}
+    }
+    if differences.is_empty() { Ok(()) } else { Err(format!("case {}:{differences}", case.name)) }
+}
+
+/// Up to 24 bytes around `at`.
+fn hex(bytes: &[u8], at: usize) -> String {
+    let from = at.saturating_sub(4).min(bytes.len());
+    bytes[from..bytes.len().min(from + 24)].iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

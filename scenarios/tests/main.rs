@@ -1,0 +1,3 @@
+//! The scenario tests, in one binary.
+
+mod packets;
