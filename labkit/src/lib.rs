@@ -1,1 +1,3 @@
-//! Placeholder.
+//! A network lab in Rust: topologies of real kernels' network namespaces, with routers, packets, faults and assertions.
+
+pub mod topology;
