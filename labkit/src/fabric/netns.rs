@@ -1,0 +1,91 @@
+//! The default fabric: network namespaces of this kernel, joined by veth pairs, made by rtnetlink.
+
+use std::collections::BTreeMap;
+use std::thread;
+
+use super::Fabric;
+use crate::configure::write_sysctl;
+use crate::error::{Error, Result};
+use crate::netlink::{Netlink, VethEnd};
+use crate::netns::Netns;
+use crate::state::Record;
+use crate::topology::{Endpoint, Topology};
+
+/// Nodes as network namespaces, links as veth pairs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NetnsFabric;
+
+/// Settings that interfaces take over when they are made: no address by itself, none that waits for its check.
+const DEFAULTS: [(&str, &str); 2] =
+    [("net.ipv6.conf.default.accept_ra", "0"), ("net.ipv6.conf.default.accept_dad", "0")];
+
+impl Fabric for NetnsFabric {
+    fn name(&self) -> &'static str {
+        "netns"
+    }
+
+    fn up(&self, record: &Record) -> Result<BTreeMap<String, Netns>> {
+        let nodes = thread::scope(|scope| {
+            let threads: Vec<_> = record
+                .namespaces
+                .iter()
+                .map(|(node, name)| scope.spawn(move || Ok((node.clone(), create(name)?))))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect::<Result<BTreeMap<String, Netns>>>()
+        })?;
+        // A link is made by the node it names first; the nodes work side by side.
+        thread::scope(|scope| {
+            let threads: Vec<_> = nodes
+                .iter()
+                .map(|(node, ns)| scope.spawn(|| add_links(&record.topology, node, ns, &nodes)))
+                .collect();
+            threads
+                .into_iter()
+                .try_for_each(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })?;
+        Ok(nodes)
+    }
+
+    fn down(&self, record: &Record) -> Result<()> {
+        record.namespaces.values().map(|name| Netns::remove(name)).fold(Ok(()), Result::and)
+    }
+}
+
+fn create(name: &str) -> Result<Netns> {
+    let ns = Netns::create(name)?;
+    ns.run(|| DEFAULTS.iter().try_for_each(|(setting, value)| write_sysctl(setting, value)))??;
+    Ok(ns)
+}
+
+fn add_links(topology: &Topology, node: &str, ns: &Netns, nodes: &BTreeMap<String, Netns>) -> Result<()> {
+    let mine: Vec<_> = topology.links.iter().filter(|link| link.a.node == node).collect();
+    if mine.is_empty() {
+        return Ok(());
+    }
+    Netlink::with(ns, async |netlink| {
+        for link in mine {
+            netlink
+                .add_veth(end(topology, &link.a, nodes)?, end(topology, &link.b, nodes)?, link.mtu)
+                .await?;
+        }
+        Ok(())
+    })
+}
+
+fn end<'a>(
+    topology: &Topology,
+    end: &'a Endpoint,
+    nodes: &'a BTreeMap<String, Netns>,
+) -> Result<VethEnd<'a>> {
+    match (nodes.get(&end.node), topology.mac(&end.node, &end.interface)) {
+        (Some(ns), Some(mac)) => Ok(VethEnd { ns, interface: &end.interface, mac }),
+        _ => Err(Error::Unknown {
+            kind: "node",
+            name: end.node.clone(),
+            known: nodes.keys().cloned().collect(),
+        }),
+    }
+}
