@@ -51,11 +51,14 @@ pub(crate) fn set_up_ends(topology: &Topology, node: &Node, ns: &Netns) -> Resul
 }
 
 /// Configures one node once all ends of its links are up. `dir` is its own directory.
-pub(crate) fn configure(node: &Node, ns: &Netns, dir: &Path) -> Result<()> {
+pub(crate) fn configure(topology: &Topology, node: &Node, ns: &Netns, dir: &Path) -> Result<()> {
     for (path, content) in &node.files {
         write_file(&dir.join(path), content.as_bytes())?;
     }
     Netlink::with(ns, async |netlink| {
+        for (near, _, _) in topology.links_of(&node.name) {
+            netlink.wait_operational(&near.interface).await?;
+        }
         for (name, value) in &node.sysctls {
             write_sysctl(name, value)?;
         }

@@ -104,7 +104,9 @@ impl LabOptions {
             nodes.insert(name, NodeState { ns, dir: own });
         }
         each_node(topology, &nodes, |node, state| configure::set_up_ends(topology, node, &state.ns))?;
-        each_node(topology, &nodes, |node, state| configure::configure(node, &state.ns, &state.dir))?;
+        each_node(topology, &nodes, |node, state| {
+            configure::configure(topology, node, &state.ns, &state.dir)
+        })?;
         timings.configure = epoch.elapsed() - timings.fabric;
 
         undo.0 = None;

@@ -3,12 +3,13 @@
 mod convert;
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use ipnet::IpNet;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkXdp};
+use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkXdp, State};
 use nix::net::if_::if_nametoindex;
 use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth};
 
@@ -19,6 +20,9 @@ use crate::topology::{Route, Rule};
 /// `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`): native XDP or an error.
 const XDP_NATIVE: u32 = 1 << 2;
 
+/// Longest wait for a carrier.
+const CARRIER_WITHIN: Duration = Duration::from_secs(5);
+
 /// One end of a veth pair to be made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VethEnd<'a> {
@@ -28,6 +32,9 @@ pub(crate) struct VethEnd<'a> {
     pub(crate) interface: &'a str,
     /// Its MAC address.
     pub(crate) mac: [u8; 6],
+    /// Its index. The two ends' must differ: an interface with the index of its peer looks to the kernel like one with none,
+    /// and it then takes up to a second to act on a change of carrier (`linkwatch_urgent_event`, net/core/link_watch.c).
+    pub(crate) index: u32,
 }
 
 /// A netlink connection of one namespace. It lives and is used only inside [`Netlink::with`].
@@ -63,12 +70,14 @@ impl Netlink {
     /// Makes a veth pair, each end directly in its namespace, down. This connection must be in the namespace of `near`.
     pub(crate) async fn add_veth(&self, near: VethEnd<'_>, far: VethEnd<'_>, mtu: u32) -> Result<()> {
         let peer = LinkMessageBuilder::<LinkUnspec>::new()
+            .index(far.index)
             .name(far.interface)
             .mtu(mtu)
             .address(far.mac.to_vec())
             .setns_by_fd(far.ns.raw_fd())
             .build();
         let message = LinkMessageBuilder::<LinkVeth>::new_with_info_kind(InfoKind::Veth)
+            .index(near.index)
             .name(near.interface)
             .mtu(mtu)
             .address(near.mac.to_vec())
@@ -113,21 +122,56 @@ impl Netlink {
         self.change_link("set MTU of", interface, |link| link.mtu(mtu)).await
     }
 
-    /// Reads an interface's MTU in bytes.
-    pub async fn mtu(&self, interface: &str) -> Result<u32> {
+    /// Reads one attribute of an interface.
+    async fn link_attribute<T>(
+        &self,
+        operation: &'static str,
+        interface: &str,
+        pick: impl Fn(&LinkAttribute) -> Option<T>,
+    ) -> Result<T> {
         let index = self.index(interface)?;
         let found = self.handle.link().get().match_index(index).execute().try_next().await;
-        let link = found.map_err(|cause| Error::netlink("read link", self.object(interface), cause))?;
-        link.and_then(|link| {
-            link.attributes
-                .iter()
-                .find_map(|a| if let LinkAttribute::Mtu(mtu) = a { Some(*mtu) } else { None })
-        })
-        .ok_or_else(|| Error::Answer {
-            operation: "read MTU of",
+        let link = found.map_err(|cause| Error::netlink(operation, self.object(interface), cause))?;
+        link.and_then(|link| link.attributes.iter().find_map(pick)).ok_or_else(|| Error::Answer {
+            operation,
             object: self.object(interface),
-            problem: "the kernel named none".into(),
+            problem: "the kernel does not say".into(),
         })
+    }
+
+    /// Reads an interface's MTU in bytes.
+    pub async fn mtu(&self, interface: &str) -> Result<u32> {
+        self.link_attribute("read MTU of", interface, |a| match a {
+            LinkAttribute::Mtu(mtu) => Some(*mtu),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Whether an interface is up and has a carrier, so that it transmits.
+    pub async fn is_operational(&self, interface: &str) -> Result<bool> {
+        self.link_attribute("read state of", interface, |a| match a {
+            LinkAttribute::OperState(state) => Some(*state == State::Up),
+            _ => None,
+        })
+        .await
+    }
+
+    /// Waits until an interface is operational: the kernel acts on a change of carrier a moment later, and until then it drops
+    /// what is sent.
+    pub async fn wait_operational(&self, interface: &str) -> Result<()> {
+        let deadline = tokio::time::Instant::now() + CARRIER_WITHIN;
+        while !self.is_operational(interface).await? {
+            if tokio::time::Instant::now() >= deadline {
+                return Err(Error::Timeout {
+                    what: format!("carrier of {}", self.object(interface)),
+                    within: CARRIER_WITHIN,
+                    last: "the interface is not operational; is its other end up?".into(),
+                });
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
     }
 
     /// Attaches a loaded XDP program to an interface, natively; it stays until the interface goes.

@@ -19,6 +19,9 @@ pub struct NetnsFabric;
 const DEFAULTS: [(&str, &str); 2] =
     [("net.ipv6.conf.default.accept_ra", "0"), ("net.ipv6.conf.default.accept_dad", "0")];
 
+/// Interface index of the first link's first end; each end in a lab has its own, well above what the kernel hands out.
+const FIRST_INDEX: u32 = 100;
+
 impl Fabric for NetnsFabric {
     fn name(&self) -> &'static str {
         "netns"
@@ -61,15 +64,16 @@ fn create(name: &str) -> Result<Netns> {
 }
 
 fn add_links(topology: &Topology, node: &str, ns: &Netns, nodes: &BTreeMap<String, Netns>) -> Result<()> {
-    let mine: Vec<_> = topology.links.iter().filter(|link| link.a.node == node).collect();
+    let mine: Vec<_> = topology.links.iter().enumerate().filter(|(_, link)| link.a.node == node).collect();
     if mine.is_empty() {
         return Ok(());
     }
     Netlink::with(ns, async |netlink| {
-        for link in mine {
-            netlink
-                .add_veth(end(topology, &link.a, nodes)?, end(topology, &link.b, nodes)?, link.mtu)
-                .await?;
+        for (index, link) in mine {
+            let index = FIRST_INDEX + 2 * index as u32;
+            let (near, far) =
+                (end(topology, &link.a, nodes, index)?, end(topology, &link.b, nodes, index + 1)?);
+            netlink.add_veth(near, far, link.mtu).await?;
         }
         Ok(())
     })
@@ -79,9 +83,10 @@ fn end<'a>(
     topology: &Topology,
     end: &'a Endpoint,
     nodes: &'a BTreeMap<String, Netns>,
+    index: u32,
 ) -> Result<VethEnd<'a>> {
     match (nodes.get(&end.node), topology.mac(&end.node, &end.interface)) {
-        (Some(ns), Some(mac)) => Ok(VethEnd { ns, interface: &end.interface, mac }),
+        (Some(ns), Some(mac)) => Ok(VethEnd { ns, interface: &end.interface, mac, index }),
         _ => Err(Error::Unknown {
             kind: "node",
             name: end.node.clone(),
