@@ -1,7 +1,9 @@
 //! A running lab: brings a topology up, hands out its nodes, takes everything away at the end.
 
 mod interrupt;
+mod kernel;
 mod node;
+mod socket;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,6 +21,7 @@ use crate::state::{self, LabDir, Record};
 use crate::topology::{Node, Role, Topology};
 
 pub use interrupt::clean_up_on_interrupt;
+pub use kernel::{MAIN_TABLE, RouteEvent, RouteWatch};
 pub use node::NodeHandle;
 
 /// A lab that is up. Dropping it kills its processes and removes its namespaces, mounts and directory.
@@ -107,7 +110,7 @@ impl LabOptions {
         each_node(topology, &nodes, |node, state| {
             configure::configure(topology, node, &state.ns, &state.dir)
         })?;
-        timings.configure = epoch.elapsed() - timings.fabric;
+        timings.configure = epoch.elapsed().saturating_sub(timings.fabric);
 
         undo.0 = None;
         let inner = Inner {
@@ -126,7 +129,7 @@ impl LabOptions {
             lab.inner.take_down()?;
             return Err(error);
         }
-        lab.timings.roles = epoch.elapsed() - timings.fabric - timings.configure;
+        lab.timings.roles = epoch.elapsed().saturating_sub(timings.fabric + timings.configure);
         Ok(lab)
     }
 }

@@ -5,15 +5,17 @@ mod convert;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use ipnet::IpNet;
-use netlink_packet_route::AddressFamily;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkXdp, State};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::net::if_::if_nametoindex;
-use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth};
+use rtnetlink::packet_core::NetlinkPayload;
+use rtnetlink::{Handle, LinkMessageBuilder, LinkUnspec, LinkVeth, MulticastGroup};
 
 use crate::error::{Error, Result};
+use crate::lab::MAIN_TABLE;
 use crate::netns::Netns;
 use crate::topology::{Route, Rule};
 
@@ -289,4 +291,53 @@ impl Netlink {
         *request.message_mut() = convert::rule_message(rule);
         request.execute().await.map_err(|cause| Error::netlink("add rule", self.object(rule), cause))
     }
+
+    /// Calls `heard` for every change of the namespace's main table that the kernel tells of, until the returned task is aborted.
+    pub(crate) fn watch_routes(
+        ns: &Netns,
+        mut heard: impl FnMut(RouteChange, Route) + Send + 'static,
+    ) -> Result<tokio::task::AbortHandle> {
+        let failed = |e: std::io::Error| Error::system("watch routes in network namespace", ns.name(), e);
+        let (listening, is_listening) = std::sync::mpsc::channel();
+        let task = ns.spawn(async move {
+            let groups = [MulticastGroup::Ipv6Route, MulticastGroup::Ipv4Route];
+            let mut messages = match rtnetlink::new_multicast_connection(&groups) {
+                Ok((connection, _, messages)) => {
+                    tokio::spawn(connection);
+                    // Nobody waits any more when the caller is gone; the next abort ends this.
+                    let _ = listening.send(Ok(()));
+                    messages
+                }
+                Err(e) => {
+                    let _ = listening.send(Err(e));
+                    return;
+                }
+            };
+            while let Some((message, _)) = messages.next().await {
+                let (change, message) = match message.payload {
+                    NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) => {
+                        (RouteChange::Added, route)
+                    }
+                    NetlinkPayload::InnerMessage(RouteNetlinkMessage::DelRoute(route)) => {
+                        (RouteChange::Removed, route)
+                    }
+                    _ => continue,
+                };
+                if let Some(route) = convert::route_from_message(&message, MAIN_TABLE) {
+                    heard(change, route);
+                }
+            }
+        })?;
+        is_listening.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into())).map_err(failed)?;
+        Ok(task.abort_handle())
+    }
+}
+
+/// What happened to a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteChange {
+    /// It is new, or took the place of one to the same destination.
+    Added,
+    /// It is gone.
+    Removed,
 }

@@ -1,7 +1,7 @@
-//! One node of a running lab: commands, processes, files, sockets, addresses and routes.
+//! One node of a running lab: who it is, its commands, processes and files.
 
 use std::ffi::OsStr;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output, Stdio};
@@ -10,24 +10,18 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use ipnet::IpNet;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use socket2::{Domain, Protocol, Socket, Type};
-use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
 use super::Inner;
 use crate::configure;
 use crate::error::{CommandError, Error, Result};
-use crate::netlink::Netlink;
 use crate::netns::Netns;
 use crate::process::{ProcessHandle, command_line};
-use crate::topology::{Node, Process, Route, Topology};
+use crate::topology::{Node, Process, Topology};
 
 /// Longest time a command may take when it is not given another.
-const COMMAND_WITHIN: Duration = Duration::from_secs(60);
-/// Connections that a listener keeps until they are accepted.
-const BACKLOG: i32 = 1024;
+const COMMAND_WITHIN: Duration = Duration::from_mins(1);
 
 /// A node of a running lab. Clones mean the same node.
 #[derive(Clone, Debug)]
@@ -226,101 +220,6 @@ impl NodeHandle {
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = self.dir().join(path);
         std::fs::remove_file(&path).map_err(|e| Error::system("delete", path.display().to_string(), e))
-    }
-
-    /// Sets a kernel setting by its dotted name.
-    pub fn set_sysctl(&self, name: &str, value: &str) -> Result<()> {
-        self.netns().run(|| configure::write_sysctl(name, value))?
-    }
-    /// Reads a kernel setting.
-    pub fn sysctl(&self, name: &str) -> Result<String> {
-        self.netns().run(|| configure::read_sysctl(name))?
-    }
-    /// Loads an nftables rule set on top of what is there.
-    pub fn load_nftables(&self, rules: &str) -> Result<()> {
-        configure::load_nftables(&self.name, self.netns(), rules)
-    }
-
-    /// Runs netlink requests in the node: links, addresses, routes, rules.
-    pub fn netlink<T: Send>(&self, f: impl AsyncFnOnce(&Netlink) -> Result<T> + Send) -> Result<T> {
-        Netlink::with(self.netns(), f)
-    }
-    /// Adds an address.
-    pub fn add_address(&self, interface: &str, address: IpNet) -> Result<()> {
-        self.netlink(async |netlink| netlink.add_address(interface, address).await)
-    }
-    /// Removes an address.
-    pub fn del_address(&self, interface: &str, address: IpNet) -> Result<()> {
-        self.netlink(async |netlink| netlink.del_address(interface, address).await)
-    }
-    /// Adds a route, in the language of `ip route add`.
-    pub fn add_route(&self, route: &str) -> Result<()> {
-        let route = self.parse_route(route)?;
-        self.netlink(async |netlink| netlink.add_route(&route).await)
-    }
-    /// Removes a route, named as it was added.
-    pub fn del_route(&self, route: &str) -> Result<()> {
-        let route = self.parse_route(route)?;
-        self.netlink(async |netlink| netlink.del_route(&route).await)
-    }
-    /// Unicast, unreachable and blackhole routes of a table, both families; 254 is the main one.
-    pub fn routes(&self, table: u32) -> Result<Vec<Route>> {
-        self.netlink(async |netlink| netlink.routes(table).await)
-    }
-
-    fn parse_route(&self, route: &str) -> Result<Route> {
-        route.parse().map_err(|problem| Error::Answer {
-            operation: "read route",
-            object: format!("{route:?} for node {}", self.name),
-            problem,
-        })
-    }
-
-    /// A socket of the node, non-blocking, to be used anywhere.
-    pub fn socket(&self, domain: Domain, kind: Type, protocol: Option<Protocol>) -> Result<Socket> {
-        self.netns()
-            .run(|| Socket::new(domain, kind.nonblocking().cloexec(), protocol))?
-            .map_err(|e| Error::system("open socket in node", &*self.name, e))
-    }
-
-    /// A TCP socket of the node for an address's family, to be bound and connected by the caller.
-    pub fn tcp_socket(&self, family_of: IpAddr) -> Result<TcpSocket> {
-        let socket =
-            self.socket(Domain::for_address((family_of, 0).into()), Type::STREAM, Some(Protocol::TCP))?;
-        Ok(TcpSocket::from_std_stream(socket.into()))
-    }
-
-    /// Connects from the node.
-    pub async fn tcp_connect(&self, to: SocketAddr) -> Result<TcpStream> {
-        let socket = self.tcp_socket(to.ip())?;
-        socket
-            .connect(to)
-            .await
-            .map_err(|e| Error::system("connect", format!("from node {} to {to}", self.name), e))
-    }
-
-    /// Listens in the node.
-    pub fn tcp_listen(&self, on: SocketAddr) -> Result<TcpListener> {
-        let failed = |e| Error::system("listen", format!("in node {} on {on}", self.name), e);
-        let socket = self.socket(Domain::for_address(on), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_reuse_address(true).map_err(failed)?;
-        if on.is_ipv6() {
-            socket.set_only_v6(true).map_err(failed)?;
-        }
-        socket.bind(&on.into()).map_err(failed)?;
-        socket.listen(BACKLOG).map_err(failed)?;
-        TcpListener::from_std(socket.into()).map_err(failed)
-    }
-
-    /// Binds a UDP socket in the node.
-    pub fn udp_bind(&self, on: SocketAddr) -> Result<UdpSocket> {
-        let failed = |e| Error::system("bind UDP socket", format!("in node {} to {on}", self.name), e);
-        let socket = self.socket(Domain::for_address(on), Type::DGRAM, Some(Protocol::UDP))?;
-        if on.is_ipv6() {
-            socket.set_only_v6(true).map_err(failed)?;
-        }
-        socket.bind(&on.into()).map_err(failed)?;
-        UdpSocket::from_std(socket.into()).map_err(failed)
     }
 
     /// Pings an address once, and tells whether the answer came within a second.
