@@ -4,7 +4,9 @@
 
 pub mod build;
 pub mod cases;
+pub mod native;
 pub mod oracle;
+pub mod test_run;
 pub mod world;
 
 use std::collections::BTreeMap;
@@ -89,6 +91,78 @@ pub struct Outcome {
     pub backends: BTreeMap<u32, Counter>,
     /// Increment of `state.selftest_seen`.
     pub selftest_seen: u64,
+}
+
+/// `XDP_PASS`: what the program returns for a frame that it leaves, when no other slot is filled.
+pub const XDP_PASS: u32 = 2;
+
+/// All counters at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Totals {
+    /// `reasons`, by index.
+    pub reasons: Vec<u64>,
+    /// `vip_counters`, by index.
+    pub vips: Vec<Counter>,
+    /// `backend_counters`, by index.
+    pub backends: Vec<Counter>,
+    /// `state.selftest_seen`.
+    pub selftest_seen: u64,
+}
+
+/// What grew between two moments, without what did not.
+#[derive(Clone, Debug, Default)]
+pub struct Increments {
+    reasons: BTreeMap<Reason, u64>,
+    vips: BTreeMap<u32, Counter>,
+    backends: BTreeMap<u32, Counter>,
+    selftest_seen: u64,
+}
+
+impl Increments {
+    /// The difference of two moments.
+    pub fn between(before: &Totals, after: &Totals) -> Self {
+        let counters = |before: &[Counter], after: &[Counter]| {
+            let old = |i: usize| before.get(i).copied().unwrap_or_default();
+            let grown = |(i, now): (usize, &Counter)| {
+                let more = Counter { packets: now.packets - old(i).packets, bytes: now.bytes - old(i).bytes };
+                (more != Counter::default()).then_some((i as u32, more))
+            };
+            after.iter().enumerate().filter_map(grown).collect()
+        };
+        let reason = |(reason, now): (&Reason, &u64)| {
+            let old = before.reasons.get(*reason as usize).copied().unwrap_or(0);
+            (*now != old).then_some((*reason, now - old))
+        };
+        Self {
+            reasons: Reason::ALL.iter().zip(&after.reasons).filter_map(reason).collect(),
+            vips: counters(&before.vips, &after.vips),
+            backends: counters(&before.backends, &after.backends),
+            selftest_seen: after.selftest_seen - before.selftest_seen,
+        }
+    }
+}
+
+impl Outcome {
+    /// What a program returned, with the counters it moved.
+    ///
+    /// # Errors
+    /// When the program aborted.
+    pub fn new(
+        action: u32,
+        redirect: Option<u32>,
+        frame: Vec<u8>,
+        grown: Increments,
+    ) -> anyhow::Result<Self> {
+        let verdict = match action {
+            1 => Verdict::Drop,
+            XDP_PASS => Verdict::Left,
+            3 => Verdict::Tx,
+            4 => Verdict::Redirect,
+            other => anyhow::bail!("the program returned the XDP action {other}"),
+        };
+        let Increments { reasons, vips, backends, selftest_seen } = grown;
+        Ok(Self { verdict, redirect, frame: Some(frame), reasons, vips, backends, selftest_seen })
+    }
 }
 
 /// Something that runs frames against tables.

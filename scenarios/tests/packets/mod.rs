@@ -1,5 +1,8 @@
 //! The packet cases on the Rust oracle, and the table's own rules.
 
+mod arms;
+mod differ;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use scenarios::packets::oracle::OracleArm;

@@ -19,6 +19,7 @@ use super::pins::specs;
 use super::sys;
 use crate::dataplane::tables::{BackendEntry, VipEntry, blocks_for};
 use crate::dataplane::{BackendRecord, Dataplane, Error, Limits, RingRecord, Tables, VipRecord};
+use crate::flow::{MemTables, View};
 use crate::model::{BackendId, ObjectName, Protocol, Sid, VipKey, mapped, unmapped};
 
 type Bytes<const N: usize> = Array<MapData, [u8; N]>;
@@ -170,6 +171,27 @@ impl Maps {
         self.vip_index.get(&bytemuck::cast(*key), 0).ok()
     }
 
+    /// Writes an image as it is, whatever is there: for test rigs.
+    pub fn write_image(&mut self, image: &MemTables) -> Result<(), Error> {
+        for (index, hop) in &image.next_hops {
+            self.hops.write(*index, *hop);
+        }
+        for (index, backend) in &image.backends {
+            self.backends.write(*index, *backend);
+        }
+        for (index, block) in image.ring_blocks() {
+            self.rings.write(index, block);
+        }
+        for (index, word) in &image.words {
+            self.words.store_u64(*index, 0, word.0);
+        }
+        for (key, index) in &image.vip_index {
+            let key: [u8; KEY] = bytemuck::cast(*key);
+            self.vip_index.insert(key, index, 0).map_err(|e| Error::map("insert into", "vip_index", e))?;
+        }
+        Ok(())
+    }
+
     /// Packets and bytes sent for a VIP index, all CPUs and earlier layouts together.
     pub fn vip_total(&self, index: u32) -> Counter {
         total(&self.vip_counters, &self.vip_carried, index)
@@ -241,6 +263,24 @@ impl Maps {
         let ring = self.ring_meta.get(&word.base(), 0).map_or_else(|_| RingMeta::zeroed(), bytemuck::cast);
         let ring = RingRecord { ring_key: ring.ring_key, digest: ring.digest };
         Ok(VipEntry { index, word, rule, ring })
+    }
+}
+
+impl View for Maps {
+    fn vip_index(&self, key: &abi::VipKey) -> Option<u32> {
+        self.find(key)
+    }
+    fn word(&self, vip: u32) -> Option<VipWord> {
+        (vip < self.limits.vips).then(|| Maps::word(self, vip))
+    }
+    fn ring_slot(&self, slot: u32) -> Option<u32> {
+        (slot / SLOTS_PER_BLOCK < self.limits.ring_blocks()).then(|| self.slot(slot))
+    }
+    fn backend(&self, index: u32) -> Option<abi::Backend> {
+        (index < self.limits.backends).then(|| self.backends.read(index))
+    }
+    fn next_hop(&self, index: u32) -> Option<NextHop> {
+        (index < self.limits.next_hops).then(|| self.hops.read(index))
     }
 }
 

@@ -1,0 +1,71 @@
+//! The arm that runs the loaded program in the kernel (`BPF_PROG_TEST_RUN`).
+
+use std::path::Path;
+
+use weir::dataplane::Limits;
+use weir::dataplane::bpf::{Mode, Params, TestRig};
+use weir_bpf::abi::Reason;
+
+use super::{Arm, Case, Increments, Ingress, Outcome, Totals, World};
+
+/// Runs cases on the program; the interfaces that the world names must exist in the caller's network namespace.
+pub struct TestRunArm {
+    bpffs: std::path::PathBuf,
+    rigs: Vec<(Ingress, TestRig, u32)>,
+    indices: (u32, u32),
+}
+
+impl TestRunArm {
+    /// An arm that pins below a path on a BPF file system.
+    pub fn new(bpffs: &Path) -> Self {
+        Self { bpffs: bpffs.into(), rigs: Vec::new(), indices: (0, 0) }
+    }
+}
+
+/// What a rig for this world loads.
+pub fn params(world: &World, ingress: Ingress, pins: &Path) -> Params {
+    Params {
+        pins: pins.into(),
+        interfaces: Vec::new(),
+        limits: Limits { vips: 256, backends: 256, ring_slots: 1 << 18, next_hops: 256 },
+        mode: Mode::Native,
+        constants: world.config(ingress),
+    }
+}
+
+impl Arm for TestRunArm {
+    fn load(&mut self, world: &World) -> anyhow::Result<()> {
+        let last = |keys: Option<&u32>| keys.map_or(0, |i| i + 1);
+        self.indices = (last(world.tables.words.keys().last()), last(world.tables.backends.keys().last()));
+        for ingress in Ingress::ALL {
+            let pins = self.bpffs.join(format!("{ingress:?}").to_lowercase());
+            let mut rig = TestRig::load(&params(world, ingress, &pins))?;
+            rig.maps.write_image(&world.tables)?;
+            self.rigs.push((ingress, rig, world.ifindex(ingress)));
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, case: &Case) -> anyhow::Result<Outcome> {
+        let indices = self.indices;
+        let (_, rig, ifindex) = self
+            .rigs
+            .iter_mut()
+            .find(|(ingress, ..)| *ingress == case.ingress)
+            .ok_or_else(|| anyhow::anyhow!("no world was loaded"))?;
+        let before = totals(rig, indices);
+        let out = rig.run(*ifindex, &case.frame)?;
+        let increments = Increments::between(&before, &totals(rig, indices));
+        // A test run does not tell which interface a redirect named.
+        Ok(Outcome::new(out.action, None, out.frame, increments)?)
+    }
+}
+
+fn totals(rig: &TestRig, (vips, backends): (u32, u32)) -> Totals {
+    Totals {
+        reasons: Reason::ALL.iter().map(|r| rig.maps.reason_total(*r)).collect(),
+        vips: (0..vips).map(|i| rig.maps.vip_total(i)).collect(),
+        backends: (0..backends).map(|i| rig.maps.backend_total(i)).collect(),
+        selftest_seen: rig.maps.shared().selftest_seen,
+    }
+}
