@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use proptest::prelude::*;
 use weir_bpf::abi::{Affinity, Config, NextHop, ROLE_FABRIC, ROLE_UPLINK, Reason};
 
-use super::super::{Counted, Flow, MemTables, NextHops, Surroundings, Verdict, decide, explain, hash};
+use super::super::{Counted, Flow, MemTables, NextHops, Surroundings, Verdict, View, decide, explain, hash};
 use super::{FABRIC, MACS, UPLINK, config, error, fabric_config, frame, key, packet, run, tables, v6};
 
 fn flow() -> Flow {
@@ -227,4 +227,16 @@ fn explain_says_why_a_flow_gets_nowhere() {
     assert_eq!(reason(Flow { vip: v6("2001:db8::1"), ..flow }), Reason::NotVip);
     assert_eq!(reason(Flow { vip_port: 444, ..flow }), Reason::NoRule);
     assert_eq!(reason(Flow { protocol: 47, ..flow }), Reason::UnsupportedProtocol);
+}
+
+#[test]
+fn ring_regions_start_at_whole_blocks() {
+    let mut tables = MemTables::new();
+    assert_eq!(tables.add_ring(&[7; 17]), 0);
+    assert_eq!(tables.add_ring(&[9; 3]), 32);
+    let blocks = tables.ring_blocks();
+    assert_eq!(blocks.keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!((blocks[&0].slot, blocks[&1].slot[0], blocks[&1].slot[1]), ([7; 16], 7, 0));
+    assert_eq!((blocks[&2].slot[2], blocks[&2].slot[3]), (9, 0));
+    assert_eq!((tables.ring_slot(34), tables.ring_slot(35)), (Some(9), None));
 }

@@ -68,6 +68,16 @@ pub(super) fn add(table: &mut Table<'_>) {
         table.forwarded(name, Of { port, ..of("dns") }, &TO_A.udp((port, 53), b"q"));
     }
 
+    for (name, bytes) in [
+        ("client bytes: 0x80", [0x80; 16]),
+        ("client bytes: 0x7f", [0x7f; 16]),
+        ("client bytes: 0x00 and 0xff", std::array::from_fn(|i| if i % 2 == 0 { 0x00 } else { 0xff })),
+        ("client bytes: 0x81 to 0x90", std::array::from_fn(|i| 0x81 + i as u8)),
+    ] {
+        let client = bytes.into();
+        table.forwarded(name, Of { client, ..of("web") }, &ip(client, VIP_A).tcp((40001, 443), ACK, b"x"));
+    }
+
     let to_b = ip(CLIENT_2, VIP_B);
     let of_b = |rule| Of { rule, client: CLIENT_2, port: 40001 };
     table.forwarded("tenant b: tcp", of_b("web-b"), &to_b.tcp((40001, 443), SYN, &[]));

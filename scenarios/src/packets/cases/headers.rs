@@ -117,6 +117,8 @@ pub(super) fn add(table: &mut Table<'_>) {
     for (name, packet, reason) in dropped {
         table.dropped(name, frame(&packet), reason);
     }
+    let unserved = with(OPTIONS, &[], &options(59, 1)[..15]);
+    table.dropped("headers: end beyond the payload, no next header", frame(&unserved), Reason::Truncated);
     // Options that the payload length leaves out, though the frame holds them.
     let lying = stating(with(OPTIONS, &[options(TCP, 1)], &segment), 15);
     table.dropped("headers: end beyond the stated length", frame(&lying), Reason::Truncated);
