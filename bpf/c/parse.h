@@ -87,11 +87,6 @@ subprogram int walk_headers(ctx_t *c, struct walk *w)
 			break;
 		if (off + 8 > end || load(c, off, h, sizeof h))
 			return R_TRUNCATED;
-		len = next == P_FRAGMENT ? 8 : ((__u32)h[1] + 1) * 8;
-		if (off + len > end)
-			return R_TRUNCATED;
-		if (off + len - start > MAX_WALK)
-			return R_EXTENSION_HEADERS;
 		if (next == P_ROUTING && h[3])
 			return R_EXTENSION_HEADERS;
 		if (next == P_FRAGMENT) {
@@ -99,6 +94,11 @@ subprogram int walk_headers(ctx_t *c, struct walk *w)
 			if (frag & 0xfff8 || (frag & 1 && !w->quoted))
 				return R_FRAGMENT;
 		}
+		len = next == P_FRAGMENT ? 8 : ((__u32)h[1] + 1) * 8;
+		if (off + len > end)
+			return R_TRUNCATED;
+		if (off + len - start > MAX_WALK)
+			return R_EXTENSION_HEADERS;
 		w->extensions++;
 		next = h[0];
 		off += len;

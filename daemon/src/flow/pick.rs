@@ -112,11 +112,9 @@ pub(super) fn pick(
     }
     let backend = view.backend(index).ok_or(Reason::Internal)?;
     trail.backend = Some(backend);
-    if backend.nh == 0 {
-        return Err(Reason::NoNextHop);
-    }
     let hop = match next_hops {
         NextHops::Fib(lookup) => lookup(backend.sid.into()).ok_or(Reason::NoNextHop)?,
+        NextHops::Table if backend.nh == 0 => return Err(Reason::NoNextHop),
         NextHops::Table => {
             let (first, count) = unpack_nh(backend.nh);
             let at = first + hash.next_hop(count);
