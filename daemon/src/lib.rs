@@ -8,5 +8,6 @@
 //!
 //! Modules in braces never import each other; they meet in `Event`, `Desired` and `Applied`.
 
+pub mod config;
 pub mod desired;
 pub mod model;
