@@ -8,6 +8,11 @@
 //!
 //! Modules in braces never import each other; they meet in `Event`, `Desired` and `Applied`.
 
+pub mod check;
 pub mod config;
 pub mod desired;
+pub mod event;
 pub mod model;
+pub mod resolve;
+pub mod source;
+pub mod state;
