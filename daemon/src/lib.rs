@@ -8,14 +8,20 @@
 //!
 //! Modules in braces never import each other; they meet in `Event`, `Desired` and `Applied`.
 
+pub mod admin;
 pub mod check;
+pub mod cli;
 pub mod config;
 pub mod dataplane;
 pub mod desired;
 pub mod event;
 pub mod flow;
+pub mod inspect;
 pub mod maglev;
+pub mod metrics;
 pub mod model;
 pub mod resolve;
+pub mod run;
 pub mod source;
 pub mod state;
+pub mod status;

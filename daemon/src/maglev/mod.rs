@@ -32,6 +32,17 @@ const NO_MEMBER: u16 = u16::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Seed(pub [u8; 16]);
 
+impl Seed {
+    /// The seed of a region: from its name alone, so that whoever reads the maps can compute digests without a secret.
+    /// What an attacker must not predict is the flow hash, which has a key.
+    pub fn of_region(region: &str) -> Self {
+        let mut hasher = hash::domain("region");
+        hash::text(&mut hasher, region);
+        let [a, b, ..] = hash::words(hasher);
+        Self((u128::from(a) << 64 | u128::from(b)).to_be_bytes())
+    }
+}
+
 /// Whether a member may own slots now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Eligible {
