@@ -1,6 +1,8 @@
 //! What the pinned maps hold as one plain image, for `weir show`, `weir explain` and `/metrics`; needs no running daemon.
 
 mod explain;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod rings;
 mod rows;
 
