@@ -1,3 +1,4 @@
 //! The scenario tests, in one binary.
 
+mod inspect;
 mod packets;

@@ -18,7 +18,7 @@ Example:
 {}", super::EXIT_CODES))]
 pub(super) struct Args {
     /// Configuration file
-    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", default_value = super::node::DEFAULT_CONFIG)]
+    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", hide_env_values = true, default_value = super::node::DEFAULT_CONFIG)]
     config: PathBuf,
     /// Form of the result
     #[arg(long, short, value_enum, default_value_t)]

@@ -127,7 +127,7 @@ pub fn text(flow: &ExplainedFlow) -> String {
             "largest packet",
             optional(flow.largest_packet.map(|n| format!("{n} bytes; larger ones get Packet Too Big"))),
         ),
-        ("outcome", format!("{}: {}", flow.outcome.name(), flow.meaning)),
+        ("outcome", flow.meaning.into()),
         ("hint", optional(flow.hint.clone())),
     ];
     pairs.retain(|(_, value)| !value.is_empty());

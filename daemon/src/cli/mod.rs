@@ -30,12 +30,11 @@ const EXIT_CODES: &str = "Exit status:
   2  wrong usage, or something could not be read
   3  the daemon cannot be reached";
 
-/// A regional layer-4 load balancer.
+/// A regional layer-4 load balancer for bare-metal and edge clusters
 #[derive(Debug, Parser)]
 #[command(
     name = "weir",
     version = VERSION,
-    about = "A regional layer-4 load balancer for bare-metal and edge clusters",
     after_help = format!("Examples:
   weir check --config /etc/weir/weir.yaml && weir gateway --config /etc/weir/weir.yaml
   weir show vips
@@ -51,10 +50,17 @@ pub struct Cli {
     #[command(subcommand)]
     verb: Verb,
     /// Form of log lines on standard error [default: text on a terminal, else json]
-    #[arg(long, global = true, value_enum, env = "WEIR_LOG_FORMAT")]
+    #[arg(long, global = true, value_enum, env = "WEIR_LOG_FORMAT", hide_env_values = true)]
     log_format: Option<LogFormat>,
     /// Which log lines to write, such as `info` or `weir=debug`
-    #[arg(long, global = true, value_name = "FILTER", env = "WEIR_LOG", default_value = "info")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILTER",
+        env = "WEIR_LOG",
+        hide_env_values = true,
+        default_value = "info"
+    )]
     log: String,
 }
 

@@ -14,13 +14,13 @@ const DEFAULT_PINS: &str = "/sys/fs/bpf/weir";
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct NodeArgs {
     /// Pin path of the gateway's maps [default: the configuration's, else /sys/fs/bpf/weir]
-    #[arg(long, value_name = "PATH", env = "WEIR_PINS")]
+    #[arg(long, value_name = "PATH", env = "WEIR_PINS", hide_env_values = true)]
     pub pins: Option<PathBuf>,
     /// Socket of the gateway's daemon [default: the configuration's, else /run/weir/gateway.sock]
-    #[arg(long, value_name = "SOCKET", env = "WEIR_ADMIN")]
+    #[arg(long, value_name = "SOCKET", env = "WEIR_ADMIN", hide_env_values = true)]
     pub admin: Option<PathBuf>,
     /// The gateway's configuration [default: /etc/weir/weir.yaml, when it is there]
-    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG")]
+    #[arg(long, value_name = "FILE", env = "WEIR_CONFIG", hide_env_values = true)]
     pub config: Option<PathBuf>,
 }
 

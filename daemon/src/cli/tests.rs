@@ -124,7 +124,7 @@ fn explained(client_port: u16, vip: &str, vip_port: u16) -> String {
 #[test]
 fn explanations_say_where_a_flow_goes_or_why_it_does_not() {
     let sent = (40_000..).map(|port| explained(port, "2001:db8:100::1", 443));
-    let sent = sent.take(64).find(|text| text.contains("sent: ")).unwrap();
+    let sent = sent.take(64).find(|text| text.contains("encapsulated and sent")).unwrap();
     insta::assert_snapshot!("explain_sent", sent);
     let lost = (40_000..).map(|port| explained(port, "2001:db8:100::1", 443));
     let lost = lost.take(64).find(|text| text.contains("dropped: ")).unwrap();
@@ -146,7 +146,7 @@ fn every_verb_documents_examples_and_exit_status() {
         assert!(help.contains("Example") && help.contains("Exit status"), "{help}");
         assert!(help.contains("3  the daemon cannot be reached"), "{help}");
     }
-    insta::assert_snapshot!("help", Cli::command().render_help().to_string());
+    insta::assert_snapshot!("help", Cli::command().term_width(100).render_help().to_string());
 }
 
 #[test]
