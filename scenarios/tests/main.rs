@@ -1,3 +1,4 @@
 //! The scenario tests, in one binary.
 
 mod packets;
+mod path;

@@ -31,7 +31,8 @@ fn mutate(frame: &mut Vec<u8>, rng: &mut ChaCha8Rng) {
                 // Next-header values that mean something.
                 let at = near(rng);
                 if let Some(byte) = frame.get_mut(at) {
-                    *byte = [0, 6, 17, 43, 44, 58, 59, 60, 1, 2, 3, 4, 128, 255][rng.next_u32() as usize % 14];
+                    *byte =
+                        [0, 6, 17, 43, 44, 58, 59, 60, 1, 2, 3, 4, 128, 255][rng.next_u32() as usize % 14];
                 }
             }
             _ => {
@@ -66,7 +67,11 @@ fn mutated_frames_fare_alike_in_c_and_in_the_oracle() {
             && c.backends == rust.backends
             && c.selftest_seen == rust.selftest_seen
             && frames;
-        assert!(same, "frame {n} from {:?}, {:?}:\n{:02x?}\nC {c:02x?}\nRust {rust:02x?}", case.name, case.ingress, case.frame);
+        assert!(
+            same,
+            "frame {n} from {:?}, {:?}:\n{:02x?}\nC {c:02x?}\nRust {rust:02x?}",
+            case.name, case.ingress, case.frame
+        );
         *reasons.entry(*rust.reasons.keys().next().unwrap()).or_insert(0) += 1;
     }
     // Mutation that only ever broke frames early would prove little.
