@@ -126,17 +126,17 @@ impl Index {
             match &loaded.object {
                 CheckedObject::Rule(rule) => self.forget_rule(&name(loaded), rule, &mut keys, &mut dirty),
                 CheckedObject::Endpoint(endpoint) => {
-                    self.forget_endpoint(&name(loaded), endpoint, &mut places)
+                    self.forget_endpoint(&name(loaded), endpoint, &mut places);
                 }
             }
         }
         for loaded in &added {
             match &loaded.object {
                 CheckedObject::Rule(rule) => {
-                    self.learn_rule(&name(loaded), loaded, rule, &mut keys, &mut dirty)
+                    self.learn_rule(&name(loaded), loaded, rule, &mut keys, &mut dirty);
                 }
                 CheckedObject::Endpoint(endpoint) => {
-                    self.learn_endpoint(&name(loaded), loaded, endpoint, &mut places)
+                    self.learn_endpoint(&name(loaded), loaded, endpoint, &mut places);
                 }
             }
         }

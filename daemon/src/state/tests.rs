@@ -298,6 +298,16 @@ fn leaving_goes_through_its_stages_by_time_and_never_back() {
 }
 
 #[test]
+fn a_stop_for_restart_changes_nothing_that_should_be() {
+    let mut s = state(&[rule("a", "web", &["2001:db8:100::1"], "vpc-a", &["fd00::1"])], &[]);
+    let before = s.desired().clone();
+    assert!(!s.finished());
+    assert!(!s.apply(Event::Shutdown, Instant::now()));
+    assert!(s.finished());
+    assert_eq!(s.desired(), &before);
+}
+
+#[test]
 fn conditions_say_why_a_rule_is_not_advertised() {
     let mut s = state(&[rule("a", "web", &["2001:db8:100::1"], "vpc-a", &["fd00::1"])], &[]);
     let now = Instant::now();

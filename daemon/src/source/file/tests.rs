@@ -21,7 +21,7 @@ impl Watched {
         for (name, text) in files {
             std::fs::write(dir.path().join(name), text).unwrap();
         }
-        let source = FileSource::new(dir.path(), settle, Duration::from_secs(3600));
+        let source = FileSource::new(dir.path(), settle, Duration::from_hours(1));
         let (rescan, stop) = (source.rescan_handle(), CancellationToken::new());
         let (tx, events) = mpsc::channel(64);
         tokio::spawn(source.run(tx, stop.clone()));
