@@ -8,8 +8,14 @@
 //!
 //! Modules in braces never import each other; they meet in `Event`, `Desired` and `Applied`.
 
+pub mod check;
+pub mod config;
 pub mod dataplane;
 pub mod desired;
+pub mod event;
 pub mod flow;
 pub mod maglev;
 pub mod model;
+pub mod resolve;
+pub mod source;
+pub mod state;

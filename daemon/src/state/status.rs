@@ -1,0 +1,117 @@
+//! Conditions of a rule on this gateway, with reasons that a tenant can read.
+
+use serde::Serialize;
+
+use super::State;
+use crate::config::PeerRole;
+use crate::desired::DrainStage;
+use crate::model::{ObjectName, Rule};
+use crate::resolve::Outcome;
+
+/// What became of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RuleStatus {
+    /// The rule.
+    pub name: ObjectName,
+    /// File or URL it was read from.
+    pub origin: String,
+    /// `Accepted`, `BackendsResolved`, `Loaded`, `Advertised`, in this order.
+    pub conditions: Vec<RuleCondition>,
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Truth {
+    /// It holds.
+    True,
+    /// It does not.
+    False,
+    /// It cannot be said yet.
+    Unknown,
+}
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RuleCondition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// Whether it holds.
+    pub status: Truth,
+    /// One word for machines.
+    pub reason: &'static str,
+    /// One sentence for people; empty when the reason says all.
+    pub message: String,
+}
+
+fn condition(
+    kind: &'static str,
+    status: Truth,
+    reason: &'static str,
+    message: impl Into<String>,
+) -> RuleCondition {
+    RuleCondition { kind, status, reason, message: message.into() }
+}
+
+pub(super) fn of(state: &State, name: &ObjectName) -> Option<RuleStatus> {
+    let resolution = state.index.resolution(name)?;
+    let origin = state.index.origin(name).unwrap_or_default().to_string();
+    let not_served = |kind| condition(kind, Truth::False, "NotServed", "");
+    let conditions = match &resolution.outcome {
+        Outcome::Refused(problem) => {
+            let accepted = condition("Accepted", Truth::False, "Refused", problem.to_string());
+            vec![accepted, not_served("BackendsResolved"), not_served("Loaded"), not_served("Advertised")]
+        }
+        Outcome::Elsewhere { region } => {
+            let elsewhere =
+                |kind| condition(kind, Truth::False, "OtherRegion", format!("region {region} serves it"));
+            let accepted = condition("Accepted", Truth::True, "Valid", "");
+            vec![accepted, elsewhere("BackendsResolved"), elsewhere("Loaded"), elsewhere("Advertised")]
+        }
+        Outcome::Served(rule) => {
+            let resolved = if resolution.unresolved.is_empty() {
+                condition("BackendsResolved", Truth::True, "AllResolved", "")
+            } else {
+                let (total, n) = (rule.backends.len(), resolution.unresolved.len());
+                let why: Vec<_> = resolution.unresolved.iter().take(3).map(|(_, why)| why.as_str()).collect();
+                let message = format!("{n} of {total} backends lead nowhere: {}", why.join("; "));
+                condition("BackendsResolved", Truth::False, "EndpointMissing", message)
+            };
+            vec![
+                condition("Accepted", Truth::True, "Valid", ""),
+                resolved,
+                loaded(state, rule),
+                advertised(state, rule),
+            ]
+        }
+    };
+    Some(RuleStatus { name: name.clone(), origin, conditions })
+}
+
+fn loaded(state: &State, rule: &Rule) -> RuleCondition {
+    if let Some(why) = state.applied.refused.get(&rule.name) {
+        return condition("Loaded", Truth::False, "NotLoaded", why);
+    }
+    if rule.keys().all(|k| state.applied.loaded.contains(&k)) {
+        return condition("Loaded", Truth::True, "Loaded", "");
+    }
+    condition("Loaded", Truth::Unknown, "Pending", "the data plane has not answered yet")
+}
+
+fn advertised(state: &State, rule: &Rule) -> RuleCondition {
+    let no = |reason, message: &str| condition("Advertised", Truth::False, reason, message);
+    if state.desired.drain >= DrainStage::Withdrawn {
+        return no("Draining", "this gateway leaves");
+    }
+    if !rule.vips.iter().all(|v| state.desired.announce.contains(v)) {
+        return no("AllBackendsDown", "no backend serves, and the rule's onAllDown is withdraw");
+    }
+    if !rule.keys().all(|k| state.applied.loaded.contains(&k)) {
+        return no("NotLoaded", "only what is loaded is announced");
+    }
+    let mut told = state.peers().filter(|p| p.role != PeerRole::Fabric);
+    if !told.any(|p| p.established && p.synced) {
+        return no("NoPeer", "no upstream peer is established and told");
+    }
+    condition("Advertised", Truth::True, "Advertised", "")
+}
