@@ -10,3 +10,4 @@
 
 pub mod desired;
 pub mod model;
+pub mod route;
