@@ -361,16 +361,18 @@ async fn a_silent_peer_is_given_up_at_the_hold_time_and_dialled_again() {
 #[tokio::test]
 async fn a_peer_that_takes_nothing_fills_no_more_than_the_queue() {
     let mut bench = Bench::new(Restarting::No);
-    bench.session.follow(plan(1, 60_000, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(1, 0, EndOfRib::Send), LeaveStage::Stay);
     bench.establish(Helper::Plain);
+    bench.sent();
+    bench.session.follow(plan(2, 60_000, EndOfRib::Send), LeaveStage::Stay);
     bench.now += Duration::from_secs(3);
     bench.session.tick(bench.now);
     assert!(bench.queue.as_ref().unwrap().len() <= QUEUE);
-    assert_eq!(bench.settled(), 0);
+    assert_eq!(bench.settled(), 1);
     let sent = bench.sent();
     assert_eq!(updates(&sent).0.len(), 60_000, "all of it comes once the peer reads");
     assert!(sent.contains(&Message::Keepalive), "and the KEEPALIVE had a place of its own");
-    assert_eq!(bench.settled(), 1);
+    assert_eq!(bench.settled(), 2);
 }
 
 /// Bytes with a valid header in front, so that bodies are reached.
