@@ -17,5 +17,6 @@ pub mod flow;
 pub mod maglev;
 pub mod model;
 pub mod resolve;
+pub mod route;
 pub mod source;
 pub mod state;
