@@ -8,6 +8,7 @@
 //!
 //! Modules in braces never import each other; they meet in `Event`, `Desired` and `Applied`.
 
+pub mod dataplane;
 pub mod desired;
 pub mod maglev;
 pub mod model;
