@@ -152,3 +152,77 @@ fn link(message: LinkMessage) -> Link {
     }
     link
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn neighbour(state: NeighbourState, more: Option<NeighbourAttribute>) -> Option<FibEvent> {
+        let mut message = NeighbourMessage::default();
+        message.header.family = AddressFamily::Inet6;
+        message.header.ifindex = 4;
+        message.header.state = state;
+        message.attributes = vec![
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6("fe80::1".parse().unwrap())),
+            NeighbourAttribute::LinkLayerAddress(vec![2, 0, 0, 0, 0, 1]),
+        ];
+        message.attributes.extend(more);
+        event(RouteNetlinkMessage::NewNeighbour(message), 0)
+    }
+
+    fn told(mac: Option<[u8; 6]>, upkeep: Upkeep) -> Option<FibEvent> {
+        Some(FibEvent::Neighbour(4, "fe80::1".parse().unwrap(), Neighbour { mac, upkeep }))
+    }
+
+    #[test]
+    fn the_mac_of_a_failed_neighbour_is_not_used() {
+        let mac = Some([2, 0, 0, 0, 0, 1]);
+        for state in [NeighbourState::Failed, NeighbourState::Incomplete, NeighbourState::None] {
+            assert_eq!(neighbour(state, None), told(None, Upkeep::None), "{state:?}");
+        }
+        for state in
+            [NeighbourState::Reachable, NeighbourState::Stale, NeighbourState::Delay, NeighbourState::Probe]
+        {
+            assert_eq!(neighbour(state, None), told(mac, Upkeep::None), "{state:?}");
+        }
+        for state in [NeighbourState::Permanent, NeighbourState::Noarp] {
+            assert_eq!(neighbour(state, None), told(mac, Upkeep::Permanent), "{state:?}");
+        }
+        let managed = NeighbourAttribute::ExtFlags(NeighbourExtFlags::Managed);
+        assert_eq!(neighbour(NeighbourState::Stale, Some(managed)), told(mac, Upkeep::Managed));
+    }
+
+    fn unicast(table: u8) -> RouteMessage {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet6;
+        message.header.table = table;
+        message.header.kind = RouteType::Unicast;
+        message.header.destination_prefix_length = 32;
+        message.attributes = vec![
+            RouteAttribute::Destination(RouteAddress::Inet6("2001:db8::".parse().unwrap())),
+            RouteAttribute::Oif(3),
+            RouteAttribute::Gateway(RouteAddress::Inet6("fe80::1".parse().unwrap())),
+        ];
+        message
+    }
+
+    #[test]
+    fn only_whole_routes_of_the_main_table_are_mirrored() {
+        let tell = |message| event(RouteNetlinkMessage::NewRoute(message), 0);
+        assert!(tell(unicast(RouteHeader::RT_TABLE_MAIN)).is_some());
+        let local = 255;
+        assert_eq!(tell(unicast(local)), None);
+        let mut high = unicast(RouteHeader::RT_TABLE_MAIN);
+        high.attributes.push(RouteAttribute::Table(1000));
+        assert_eq!(tell(high), None);
+        let mut cached = unicast(RouteHeader::RT_TABLE_MAIN);
+        cached.header.flags = RouteFlags::Cloned;
+        assert_eq!(tell(cached), None);
+        let mut by_source = unicast(RouteHeader::RT_TABLE_MAIN);
+        by_source.header.source_prefix_length = 64;
+        assert_eq!(tell(by_source), None);
+        let mut v4 = unicast(RouteHeader::RT_TABLE_MAIN);
+        v4.header.address_family = AddressFamily::Inet;
+        assert_eq!(tell(v4), None);
+    }
+}

@@ -136,7 +136,7 @@ impl Task {
                 // the last one about each thing says how it stands.
                 batch = events(&mut sockets.events), if synced => {
                     let batch = batch?;
-                    if batch.resync {
+                    if batch.lost || self.link_flapped(&batch.events) {
                         resync_at = resync_at.min(Instant::now() + SETTLE);
                     }
                     let changes = self.watch.apply(batch.events);
@@ -154,6 +154,19 @@ impl Task {
         }
     }
 
+    /// Whether one of our interfaces goes up or down: with a link the kernel drops routes, and marks hops of others
+    /// dead or alive, of which it may tell nothing (`skip_notify_on_dev_down`).
+    fn link_flapped(&self, events: &[FibEvent]) -> bool {
+        events.iter().any(|event| match event {
+            FibEvent::Link(ifindex, link) => {
+                self.watch.may_use(link)
+                    && self.watch.fib().link(*ifindex).is_none_or(|old| old.up != link.up)
+            }
+            FibEvent::LinkGone(ifindex) => self.watch.allowed().contains(ifindex),
+            _ => false,
+        })
+    }
+
     fn tell(&mut self, changes: Changes) {
         self.waiting.extend(changes);
         // Not those that have gone out of use meanwhile.
@@ -165,8 +178,8 @@ impl Task {
 #[derive(Default)]
 struct Batch {
     events: Vec<FibEvent>,
-    /// Whether the mirror may now differ from the kernel.
-    resync: bool,
+    /// Whether others were lost, so that the mirror may now differ from the kernel.
+    lost: bool,
 }
 
 /// Unsolicited messages of a socket.
@@ -228,10 +241,10 @@ async fn events(events: &mut Events) -> Result<Batch, Error> {
         let (message, _) = next.ok_or(Error::Closed)?;
         let flags = message.header.flags;
         match message.payload {
-            NetlinkPayload::InnerMessage(inner) => batch.take(inner, flags),
+            NetlinkPayload::InnerMessage(inner) => batch.events.extend(message::event(inner, flags)),
             NetlinkPayload::Overrun(_) => {
                 tracing::info!("netlink messages were lost, reading all routes again");
-                batch.resync = true;
+                batch.lost = true;
             }
             _ => {}
         }
@@ -247,15 +260,6 @@ async fn hint(objects: &TokioSocket) {
     if objects.recv_from_full().await.is_err() {
         // Lost hints ask for the same as one that came; a dead socket shows at the others too.
         sleep(SETTLE).await;
-    }
-}
-
-impl Batch {
-    fn take(&mut self, message: RouteNetlinkMessage, flags: u16) {
-        let Some(event) = message::event(message, flags) else { return };
-        // A link's change marks hops of multipath routes dead or alive without a message for each.
-        self.resync |= matches!(event, FibEvent::Link(..) | FibEvent::LinkGone(_));
-        self.events.push(event);
     }
 }
 
@@ -281,7 +285,7 @@ impl Neighbours {
     /// Asks for what is missing, and lets go of what is no longer in use.
     async fn keep(&mut self, watch: &Watch) {
         let wanted = watch.neighbours();
-        for &key in &wanted {
+        for &key in wanted.keys() {
             let known = watch.fib().neighbour(key.0, key.1);
             let kept = known.is_some_and(|n| {
                 n.upkeep == Upkeep::Permanent || (n.upkeep == Upkeep::Managed && n.mac.is_some())
@@ -291,7 +295,7 @@ impl Neighbours {
                 self.ask(key).await;
             }
         }
-        let unused: Vec<_> = self.asked.keys().filter(|key| !wanted.contains(key)).copied().collect();
+        let unused: Vec<_> = self.asked.keys().filter(|key| !wanted.contains_key(key)).copied().collect();
         for key in unused {
             self.asked.remove(&key);
             if let Some(known) = watch.fib().neighbour(key.0, key.1)

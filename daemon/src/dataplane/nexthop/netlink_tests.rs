@@ -127,13 +127,9 @@ impl Follow {
                 self.now.extend(self.updates.recv().await.expect("the task lives").changed);
             }
         };
-        if timeout(LONG, wait).await.is_err() {
-            panic!(
-                "{what}: want {want:#?}\ntold {:#?}\n{}",
-                self.now,
-                here("ip -6 route; ip -6 neigh; ip link")
-            );
-        }
+        let done = timeout(LONG, wait).await.is_ok();
+        let kernel = || here("ip -6 route; ip -6 neigh; ip link");
+        assert!(done, "{what}: want {want:#?}\ntold {:#?}\n{}", self.now, kernel());
     }
 }
 
@@ -186,9 +182,36 @@ fn follows_routes_links_and_multipath_without_any_traffic() {
         follow.until("reachable again", &[b]).await;
         here("ip -6 route del 2001:db8:ff01:2::/64");
         follow.until("route gone", &[]).await;
-        here("ip -6 route add 2001:db8:ff01::/48 encap seg6 mode encap segs fd00::1 via fd00:ea::2 dev ea");
-        here("ip -6 route add 2001:db8::/32 via fd00:ea::2");
+        here("ip -6 route add 2001:db8::/32 dev eb && ip -6 route replace 2001:db8::/32 via fd00:ea::2");
+        follow.until("an on-link route replaced", &[a]).await;
+        here("ip -6 route add 2001:db8:ff01::/48 encap seg6 mode encap segs fd00::1 via fd00:eb::2 dev eb");
         follow.until("an encapsulating route is not for us", &[]).await;
+    });
+}
+
+#[test]
+fn routes_that_went_untold_with_their_link_are_noticed() {
+    in_lab(|lab| async move {
+        let (a, b) = (lab.hop("ea"), lab.hop("eb"));
+        here(
+            "sysctl -qw net.ipv6.route.skip_notify_on_dev_down=1 && ip -6 route add 2001:db8::/32 via fd00:eb::2 && \
+             ip -6 route add 2001:db8:ff01:2::/64 via fd00:ea::2",
+        );
+        let (monitor, mut follow) = monitor();
+        monitor.watch([sid()].into());
+        follow.until("the longer prefix", &[a]).await;
+        here("ip link set ea down");
+        follow.until("link down", &[b]).await;
+        // The route is not there any more; that nothing is told about it shows in what the next change brings.
+        here("ip link set ea up");
+        eventually("ip -6 route show 2001:db8:ff01:2::/64; ip -6 route show dev ea", |out| {
+            !out.contains("2001:db8:ff01:2") && out.contains("fd00:ea::/64")
+        })
+        .await;
+        here("ip link set eb mtu 1400");
+        follow.until("the shorter prefix", &[ResolvedHop { mtu: 1400, ..b }]).await;
+        here("ip -6 route add 2001:db8:ff01:2::/64 via fd00:ea::2");
+        follow.until("the longer prefix again", &[a]).await;
     });
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
-use super::fib::{Fib, FibEvent, Lookup, Resolution, Touched};
+use super::fib::{Fib, FibEvent, Link, Lookup, Resolution, Touched};
 use crate::model::Sid;
 
 /// SIDs whose resolution changed, with the new one.
@@ -18,18 +18,29 @@ pub struct Watch {
     allowed: BTreeSet<u32>,
     /// `None` until the first lookup, so that it is told even when it finds nothing.
     sids: BTreeMap<Sid, Option<Lookup>>,
+    /// Neighbours that the lookups rest on, and how many do on each.
+    neighbours: BTreeMap<(u32, Ipv6Addr), u32>,
     lookups: u64,
 }
 
 impl Watch {
     /// Watches nothing yet; packets leave on `interfaces` only.
     pub fn new(interfaces: BTreeSet<String>) -> Self {
-        Self { fib: Fib::default(), interfaces, allowed: BTreeSet::new(), sids: BTreeMap::new(), lookups: 0 }
+        Self {
+            fib: Fib::default(),
+            interfaces,
+            allowed: BTreeSet::new(),
+            sids: BTreeMap::new(),
+            neighbours: BTreeMap::new(),
+            lookups: 0,
+        }
     }
 
     /// Sets the SIDs to watch; tells where the new ones lead.
     pub fn set(&mut self, sids: &BTreeSet<Sid>) -> Changes {
-        self.sids.retain(|sid, _| sids.contains(sid));
+        for (_, lookup) in self.sids.extract_if(.., |sid, _| !sids.contains(sid)) {
+            lookup.iter().for_each(|lookup| release(&mut self.neighbours, lookup));
+        }
         let new: Vec<Sid> = sids.iter().filter(|sid| !self.sids.contains_key(sid)).copied().collect();
         self.sids.extend(new.iter().map(|&sid| (sid, None)));
         self.refresh(new)
@@ -72,7 +83,12 @@ impl Watch {
             if known.as_ref().map(|l| &l.resolution) != Some(&lookup.resolution) {
                 changes.insert(sid, lookup.resolution.clone());
             }
-            *known = Some(lookup);
+            for &neighbour in &lookup.neighbours {
+                *self.neighbours.entry(neighbour).or_default() += 1;
+            }
+            if let Some(old) = known.replace(lookup) {
+                release(&mut self.neighbours, &old);
+            }
         }
         changes
     }
@@ -81,9 +97,14 @@ impl Watch {
     pub fn watches(&self, sid: Sid) -> bool {
         self.sids.contains_key(&sid)
     }
-    /// Neighbours that the watched SIDs' next hops need, resolved or not.
-    pub fn neighbours(&self) -> BTreeSet<(u32, Ipv6Addr)> {
-        self.sids.values().flatten().flat_map(|l| l.neighbours.iter().copied()).collect()
+    /// Neighbours (interface, address) that the watched SIDs' next hops need, resolved or not, with the number of
+    /// SIDs that do.
+    pub fn neighbours(&self) -> &BTreeMap<(u32, Ipv6Addr), u32> {
+        &self.neighbours
+    }
+    /// Whether packets may leave on an interface of this name.
+    pub fn may_use(&self, link: &Link) -> bool {
+        self.interfaces.contains(&link.name)
     }
     /// The mirror.
     pub fn fib(&self) -> &Fib {
@@ -96,6 +117,18 @@ impl Watch {
     /// Lookups made so far.
     pub fn lookups(&self) -> u64 {
         self.lookups
+    }
+}
+
+/// Takes a lookup's neighbours out of the count.
+fn release(neighbours: &mut BTreeMap<(u32, Ipv6Addr), u32>, lookup: &Lookup) {
+    for neighbour in &lookup.neighbours {
+        if let Some(count) = neighbours.get_mut(neighbour) {
+            *count -= 1;
+            if *count == 0 {
+                neighbours.remove(neighbour);
+            }
+        }
     }
 }
 
@@ -179,10 +212,12 @@ mod tests {
         assert_eq!(watch.set(&all), Changes::from([(nowhere, Resolution::default())]));
         assert!(watch.set(&all).is_empty());
         // One that is no longer watched is neither told nor kept resolved.
-        assert!(!watch.neighbours().contains(&(2, "fe80::2".parse().unwrap())));
+        assert_eq!(watch.neighbours(), &BTreeMap::from([((1, "fe80::1".parse().unwrap()), 1)]));
         assert!(watch.apply([neighbour(2, "fe80::2", 45)]).is_empty());
         all.insert(sid("2001:db8:ff01:2::1"));
         assert_eq!(sids(&watch.set(&all)), ["2001:db8:ff01:2::1"]);
+        watch.apply([add("2001:db8:ff01:2::/64", unicast(10, &[via(1, "fe80::1")]))]);
+        assert_eq!(watch.neighbours(), &BTreeMap::from([((1, "fe80::1".parse().unwrap()), 2)]));
     }
 
     #[test]
