@@ -157,7 +157,7 @@ fn link(message: LinkMessage) -> Link {
 mod tests {
     use super::*;
 
-    fn neighbour(state: NeighbourState, more: Option<NeighbourAttribute>) -> Option<FibEvent> {
+    fn neighbour(state: NeighbourState, more: Option<NeighbourAttribute>) -> FibEvent {
         let mut message = NeighbourMessage::default();
         message.header.family = AddressFamily::Inet6;
         message.header.ifindex = 4;
@@ -167,11 +167,11 @@ mod tests {
             NeighbourAttribute::LinkLayerAddress(vec![2, 0, 0, 0, 0, 1]),
         ];
         message.attributes.extend(more);
-        event(RouteNetlinkMessage::NewNeighbour(message), 0)
+        event(RouteNetlinkMessage::NewNeighbour(message), 0).unwrap()
     }
 
-    fn told(mac: Option<[u8; 6]>, upkeep: Upkeep) -> Option<FibEvent> {
-        Some(FibEvent::Neighbour(4, "fe80::1".parse().unwrap(), Neighbour { mac, upkeep }))
+    fn told(mac: Option<[u8; 6]>, upkeep: Upkeep) -> FibEvent {
+        FibEvent::Neighbour(4, "fe80::1".parse().unwrap(), Neighbour { mac, upkeep })
     }
 
     #[test]

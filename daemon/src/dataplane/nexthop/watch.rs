@@ -39,7 +39,7 @@ impl Watch {
     /// Sets the SIDs to watch; tells where the new ones lead.
     pub fn set(&mut self, sids: &BTreeSet<Sid>) -> Changes {
         for (_, lookup) in self.sids.extract_if(.., |sid, _| !sids.contains(sid)) {
-            lookup.iter().for_each(|lookup| release(&mut self.neighbours, lookup));
+            release(&mut self.neighbours, &lookup.unwrap_or_default());
         }
         let new: Vec<Sid> = sids.iter().filter(|sid| !self.sids.contains_key(sid)).copied().collect();
         self.sids.extend(new.iter().map(|&sid| (sid, None)));
