@@ -44,6 +44,7 @@ fn rule(n: u8, port: u16, region: &str) -> Arc<Rule> {
 /// A `Desired` that wants these (VIP, port) and lets all of them be announced.
 fn desired(generation: u64, keys: &[(u8, u16)]) -> Desired {
     Desired {
+        unload: std::collections::BTreeSet::new(),
         generation,
         synced: true,
         rules: keys.iter().map(|&(n, p)| rule(n, p, "us-east")).map(|r| (r.name.clone(), r)).collect(),
