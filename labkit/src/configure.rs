@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::process::Stdio;
@@ -63,8 +64,10 @@ pub(crate) fn configure(topology: &Topology, node: &Node, ns: &Netns, dir: &Path
             write_sysctl(name, value)?;
         }
         for address in &node.addresses {
-            netlink.add_address(&address.interface, address.address).await?;
+            netlink.request_address(&address.interface, address.address).await?;
         }
+        let addresses: Vec<IpAddr> = node.addresses.iter().map(|address| address.address.addr()).collect();
+        netlink.wait_local(&addresses).await?;
         for rule in &node.rules {
             netlink.add_rule(rule).await?;
         }

@@ -22,7 +22,8 @@ static IMPAIR: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/im
 pub enum Direction {
     /// What the interface receives, after XDP.
     Ingress,
-    /// What the kernel sends out of the interface; large TCP segments are not cut up yet and count as one packet.
+    /// What the kernel sends out of the interface; large TCP segments are not cut up yet and count as one packet. The sender
+    /// is told of a loss here: its TCP sends again without counting a retransmission.
     Egress,
 }
 

@@ -63,6 +63,15 @@ impl IdentifyServer {
     }
 }
 
+impl IdentifyServer {
+    /// Stops it; its address is free again when this returns.
+    pub async fn stop(mut self) {
+        self.task.abort();
+        // Always ends as cancelled.
+        let _ = (&mut self.task).await;
+    }
+}
+
 impl Drop for IdentifyServer {
     fn drop(&mut self) {
         self.task.abort();

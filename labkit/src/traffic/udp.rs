@@ -53,6 +53,15 @@ impl UdpServer {
     }
 }
 
+impl UdpServer {
+    /// Stops it; its address is free again when this returns.
+    pub async fn stop(mut self) {
+        self.task.abort();
+        // Always ends as cancelled.
+        let _ = (&mut self.task).await;
+    }
+}
+
 impl Drop for UdpServer {
     fn drop(&mut self) {
         self.task.abort();
