@@ -1,12 +1,14 @@
 //! The `labkit` program: looks at labs on this machine, runs commands in their nodes, removes what dead ones left.
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use comfy_table::{Table, presets};
-use labkit::Netns;
+use labkit::lab::clean_up_on_interrupt;
 use labkit::state::{self, Found, Owner};
+use labkit::{Lab, Netns, Topology};
 
 /// Network labs on this machine.
 #[derive(Debug, Parser)]
@@ -18,6 +20,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Brings up the topology of a YAML file, prints the lab's name, and holds it until Ctrl-C.
+    Up {
+        /// The file.
+        topology: PathBuf,
+        /// Leaves the lab in place and returns.
+        #[arg(long)]
+        keep: bool,
+    },
     /// Shows the labs on this machine.
     List,
     /// Removes labs whose process is gone: namespaces, processes, mounts, files.
@@ -57,6 +67,7 @@ fn main() -> ExitCode {
 
 fn run(cli: Cli) -> Result<ExitCode> {
     match cli.verb {
+        Verb::Up { topology, keep } => up(&topology, keep)?,
         Verb::List => list()?,
         Verb::Clean { lab: Some(lab), .. } => {
             let found = state::find(&lab)?;
@@ -68,6 +79,20 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Verb::Graph { lab } => graph(&lab)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn up(path: &Path, keep: bool) -> Result<()> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+    let topology: Topology =
+        serde_saphyr::from_str(&text).with_context(|| format!("read topology {}", path.display()))?;
+    clean_up_on_interrupt()?;
+    let lab = Lab::options().keep(keep).up(&topology)?;
+    println!("{}", lab.name());
+    while !keep {
+        // The interrupt ends the process.
+        std::thread::park();
+    }
+    Ok(())
 }
 
 fn list() -> Result<()> {

@@ -1,9 +1,10 @@
 //! The `labkit` program: what a killed lab leaves is listed and removed, what lives is left alone, Ctrl-C leaves nothing.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use common::SOON;
@@ -15,11 +16,28 @@ fn labkit(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_labkit")).args(arguments).output().unwrap()
 }
 
-/// The example that holds a lab, running, and its lab's state.
+const TOPOLOGY: &str = "
+name: hold
+nodes:
+  - name: a
+    addresses: [{ interface: eth0, address: '2001:db8::1/64' }]
+    processes: [{ name: sleeper, command: [sleep, '100000'] }]
+  - name: b
+    addresses: [{ interface: eth0, address: '2001:db8::2/64' }]
+links:
+  - { a: { node: a, interface: eth0 }, b: { node: b, interface: eth0 }, mtu: 1500 }
+";
+
+/// A `labkit up` that holds a lab, running, and its lab's state.
 fn hold() -> (Child, state::Record) {
-    let mut path = PathBuf::from(env!("CARGO_BIN_EXE_labkit"));
-    path.pop();
-    let mut child = Command::new(path.join("examples/hold")).stdout(Stdio::piped()).spawn().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), TOPOLOGY).unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_labkit"))
+        .arg("up")
+        .arg(file.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let record = state::find(line.trim()).unwrap().record.unwrap();
@@ -81,6 +99,15 @@ fn what_a_killed_lab_left_is_cleaned_and_a_living_one_is_not() {
     signal(&alive, Signal::SIGINT);
     assert_eq!(alive.wait().unwrap().code(), Some(130));
     assert_eq!(left(&stays), Vec::<String>::new());
+}
+
+#[test]
+fn a_bad_topology_file_is_refused() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), TOPOLOGY.replace("mtu: 1500", "mtu: 150")).unwrap();
+    let output = labkit(&["up", file.path().to_str().unwrap()]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("MTU 150 is not between 1280"), "{output:?}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Background processes: logs with timestamps, waits that explain themselves, kill, terminate, pause and resume.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 
