@@ -88,11 +88,13 @@ fn up(path: &Path, keep: bool) -> Result<()> {
     clean_up_on_interrupt()?;
     let lab = Lab::options().keep(keep).up(&topology)?;
     println!("{}", lab.name());
-    while !keep {
+    if keep {
+        return Ok(());
+    }
+    loop {
         // The interrupt ends the process.
         std::thread::park();
     }
-    Ok(())
 }
 
 fn list() -> Result<()> {
