@@ -8,6 +8,7 @@ mod configure;
 pub mod error;
 mod ethtool;
 pub mod fabric;
+pub mod fault;
 pub mod lab;
 pub mod netlink;
 pub mod netns;
@@ -15,6 +16,7 @@ pub mod process;
 pub mod role;
 pub mod state;
 pub mod topology;
+pub mod traffic;
 pub mod wait;
 
 pub use error::{CommandError, Error, Result};
