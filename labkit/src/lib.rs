@@ -1,1 +1,3 @@
-//! Placeholder.
+//! A network lab in Rust: packets, captures, declared steps, reports.
+
+pub mod packet;
