@@ -1,3 +1,14 @@
-//! A network lab in Rust: packets, captures, declared steps, reports.
+//! A network lab in Rust: topologies of real kernels' network namespaces, with routers, packets, faults and assertions.
 
+pub mod capture;
+pub mod error;
+pub mod expect;
+pub mod inject;
+pub mod netns;
 pub mod packet;
+mod packet_socket;
+pub mod pcap;
+pub mod skip;
+pub mod topology;
+
+pub use error::{CommandError, Error, Result};
