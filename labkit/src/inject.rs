@@ -1,9 +1,18 @@
 //! Sending built frames out of an interface inside a namespace.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+
 use crate::error::{Error, Result};
 use crate::netns::Netns;
 use crate::packet::Packet;
 use crate::packet_socket::{PacketSocket, Use};
+
+/// Longest wait for a link to run.
+const LINK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sends frames out of one interface, byte for byte as given.
 #[derive(Debug)]
@@ -14,8 +23,15 @@ pub struct Injector {
 
 impl Injector {
     /// Opens an interface of a namespace for sending.
+    ///
+    /// Waits up to two seconds for the link to run: a kernel that has not finished bringing it up drops frames without
+    /// a word. A link that stays down is opened all the same.
     pub fn open(namespace: &Netns, interface: &str) -> Result<Self> {
-        let socket = namespace.run(|| PacketSocket::open(interface, Use::Send))??;
+        let socket = namespace.run(|| {
+            let socket = PacketSocket::open(interface, Use::Send)?;
+            wait_until_running(interface);
+            Ok::<_, Error>(socket)
+        })??;
         Ok(Self { name: format!("{}-{interface}", namespace.name()), socket })
     }
 
@@ -36,5 +52,18 @@ impl Injector {
     pub fn send_packet<T>(&self, packet: &Packet<T>) -> Result<Vec<u8>> {
         let bytes = packet.bytes();
         self.send(&bytes).map(|()| bytes)
+    }
+}
+
+/// Waits for the flag that the kernel sets when it has a queue for the link, in the calling thread's namespace.
+fn wait_until_running(interface: &str) {
+    let running = || {
+        getifaddrs().is_ok_and(|mut all| {
+            all.any(|one| one.interface_name == interface && one.flags.contains(InterfaceFlags::IFF_RUNNING))
+        })
+    };
+    let deadline = Instant::now() + LINK_PATIENCE;
+    while !running() && Instant::now() < deadline {
+        thread::park_timeout(Duration::from_millis(1));
     }
 }
