@@ -212,9 +212,9 @@ fn a_frame_longer_than_the_mtu_is_refused_with_the_reason() {
 fn a_capture_outlives_its_interface_going_down_and_up() {
     let pair = Pair::new(1500);
     let capture = Capture::open(&pair.b, "right").unwrap();
-    let injector = Injector::open(&pair.a, "left").unwrap();
     ip(&pair.b, &["link", "set", "right", "down"]);
     ip(&pair.b, &["link", "set", "right", "up"]);
+    let injector = Injector::open(&pair.a, "left").unwrap();
     injector.send(&datagram(1, b"")).unwrap();
     expect(&capture).within(SOON).packet(matcher::udp_ports(1, 53)).unwrap();
 }
