@@ -8,7 +8,9 @@ pub mod netns;
 pub mod packet;
 mod packet_socket;
 pub mod pcap;
+pub mod report;
 pub mod skip;
+pub mod step;
 pub mod topology;
 
 pub use error::{CommandError, Error, Result};
