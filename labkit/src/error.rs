@@ -1,5 +1,6 @@
 //! What can go wrong in a lab: operation, object, cause, and what to do where there is something to do.
 
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -8,8 +9,8 @@ use crate::topology::TopologyError;
 /// Result of a lab operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A failed lab operation.
-#[derive(Debug, thiserror::Error)]
+/// A failed lab operation. Its debug form is its message, so that `unwrap` in a test shows what happened.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A system call or file operation failed.
@@ -22,7 +23,7 @@ pub enum Error {
         /// The kernel's answer.
         cause: io::Error,
     },
-    /// The kernel refused a netlink request.
+    /// A netlink request could not be made, or its answer was not understood.
     #[error("{operation} {object}: {cause}")]
     Netlink {
         /// What was tried.
@@ -85,7 +86,7 @@ fn candidates(known: &[String]) -> String {
 }
 
 /// A command that could not be run, or that failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error(
     "node {node}: {command}: {status}\n--- stdout\n{}--- stderr\n{}",
     String::from_utf8_lossy(stdout),
@@ -119,7 +120,11 @@ impl Error {
         object: impl Into<String>,
         cause: rtnetlink::Error,
     ) -> Self {
-        Self::Netlink { operation, object: object.into(), cause }
+        match cause {
+            // What the kernel refused is an error number like that of any system call.
+            rtnetlink::Error::NetlinkError(refusal) => Self::system(operation, object, refusal.to_io()),
+            cause => Self::Netlink { operation, object: object.into(), cause },
+        }
     }
     /// A failed BPF operation.
     pub(crate) fn bpf(
@@ -128,5 +133,17 @@ impl Error {
         cause: impl std::error::Error + Send + Sync + 'static,
     ) -> Self {
         Self::Bpf { operation, object: object.into(), cause: Box::new(cause) }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Debug for CommandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }

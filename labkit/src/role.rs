@@ -1,0 +1,3 @@
+//! What nodes run by themselves.
+
+pub mod frr;
