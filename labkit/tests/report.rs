@@ -202,7 +202,16 @@ fn nodes_of_a_drawing_never_overlap() {
         large.nodes.push(node(&format!("worker{n}"), "worker"));
         large.links.push(link(("spine", &format!("eth{}", n + 2)), (&format!("worker{n}"), "eth1")));
     }
+    // Links inside a column and across one are drawn too.
+    large.links.push(link(("gw1", "sync0"), ("gw2", "sync0")));
+    large.links.push(link(("internet", "oob0"), ("spine", "oob0")));
+    let large = large.rank("spine", 3);
     let svg = report::draw(&large).into_string();
+    let large = Report {
+        scenarios: vec![ScenarioReport { diagram: Some(large), ..ScenarioReport::default() }],
+        ..Report::default()
+    };
+    report::write_all(&large, &PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("large-report")).unwrap();
     let number = |rect: &str, name: &str| -> f64 {
         let from = rect.find(&format!(" {name}=\"")).unwrap() + name.len() + 3;
         rect[from..].split('"').next().unwrap().parse().unwrap()
@@ -213,6 +222,8 @@ fn nodes_of_a_drawing_never_overlap() {
         .map(|rect| ["x", "y", "width", "height"].map(|name| number(rect, name)))
         .collect();
     assert_eq!(boxes.len(), 14);
+    let columns: std::collections::BTreeSet<u64> = boxes.iter().map(|place| place[0] as u64).collect();
+    assert_eq!(columns.len(), 5, "clients, edge, gateways, spine, workers");
     for (n, [x, y, w, h]) in boxes.iter().enumerate() {
         for [ox, oy, ow, oh] in &boxes[n + 1..] {
             let apart = x + w < *ox || ox + ow < *x || y + h < *oy || oy + oh < *y;

@@ -1,6 +1,6 @@
 //! A topology as a drawing: columns by distance from the first node, few crossings, interface names at the links' ends.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use maud::{Markup, PreEscaped, html};
 
@@ -71,15 +71,17 @@ fn ranks(diagram: &Diagram) -> Vec<usize> {
             ranks[n] = Some(0);
         }
     }
-    let mut queue: VecDeque<usize> = (0..ranks.len()).filter(|n| ranks[*n].is_some()).collect();
-    while let Some(n) = queue.pop_front() {
+    // Nearest first, so that a rank given far down does not pull its neighbours there.
+    let mut settled = vec![false; ranks.len()];
+    let nearest = |ranks: &[Option<usize>], settled: &[bool]| {
+        (0..ranks.len()).filter(|n| !settled[*n] && ranks[*n].is_some()).min_by_key(|n| ranks[*n])
+    };
+    while let Some(n) = nearest(&ranks, &settled) {
+        settled[n] = true;
         let next = ranks[n].map(|rank| rank + 1);
-        for (a, b) in &edges {
+        for (a, b) in edges.iter().filter(|(a, b)| *a == n || *b == n) {
             let other = if *a == n { *b } else { *a };
-            if (*a == n || *b == n) && ranks[other].is_none() {
-                ranks[other] = next;
-                queue.push_back(other);
-            }
+            ranks[other] = ranks[other].or(next);
         }
     }
     ranks.into_iter().map(Option::unwrap_or_default).collect()
@@ -240,11 +242,13 @@ fn wires(
         let bend = |port: Port| if port.side == Side::Right { reach } else { -reach };
         let (ca, cb) = (ax + bend(at_a), bx + bend(at_b));
         let path = format!("M{ax:.1} {ay:.1}C{ca:.1} {ay:.1} {cb:.1} {by:.1} {bx:.1} {by:.1}");
-        let label = |x: f64, y: f64, port: Port, name: &str| {
+        let label = |x: f64, y: f64, other_y: f64, port: Port, name: &str| {
             let (dx, anchor) = if port.side == Side::Right { (7.0, "start") } else { (-7.0, "end") };
+            // A wire that rises from its end would run through a name above it.
+            let dy = if port.place + 1 == port.of && other_y < y - 1.0 { 13.0 } else { -5.0 };
             html! {
                 circle class="port" cx=(format!("{x:.1}")) cy=(format!("{y:.1}")) r="3" {}
-                text class="interface" x=(format!("{:.1}", x + dx)) y=(format!("{:.1}", y - 4.0))
+                text class="interface" x=(format!("{:.1}", x + dx)) y=(format!("{:.1}", y + dy))
                     text-anchor=(anchor) { (name) }
             }
         };
@@ -252,8 +256,8 @@ fn wires(
             path class="wire" d=(path) {
                 title { (link.a.0) ":" (link.a.1) " — " (link.b.0) ":" (link.b.1) }
             }
-            (label(ax, ay, at_a, &link.a.1))
-            (label(bx, by, at_b, &link.b.1))
+            (label(ax, ay, by, at_a, &link.a.1))
+            (label(bx, by, ay, at_b, &link.b.1))
         });
     }
     drawn

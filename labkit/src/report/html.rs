@@ -72,7 +72,9 @@ fn scenario(scenario: &ScenarioReport) -> Result<Markup, Error> {
 fn steps(scenario: &ScenarioReport) -> Markup {
     let total = scenario.seconds.max(0.001);
     let count = |n: Option<u64>| n.map_or("–".to_owned(), |n| n.to_string());
-    let sum = |get: fn(&StepReport) -> Option<u64>| scenario.steps.iter().filter_map(get).sum::<u64>();
+    let sum = |get: fn(&StepReport) -> Option<u64>| {
+        count(scenario.steps.iter().filter_map(get).reduce(|a, b| a + b))
+    };
     markup! {
         div class="card" {
             table {
