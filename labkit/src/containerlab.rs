@@ -9,7 +9,7 @@
 //! restarts (a restarted container loses its links), an MTU on every link (containerlab's own default is too large for
 //! XDP). Needs containerlab 0.78 or later.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -228,13 +228,13 @@ fn names_an_interface(sysctl: &str) -> bool {
 pub fn read(rendered: &Rendered) -> Result<Topology, Error> {
     let document: Document = serde_saphyr::from_str(&rendered.yaml).map_err(Error::read)?;
     let mut topology = Topology { name: document.name, nodes: Vec::new(), links: Vec::new() };
-    let mut ends = BTreeMap::new();
+    let mut ends = BTreeSet::new();
     for (name, value) in document.topology.nodes {
         let clab: ClabNode =
             serde_json::from_value(value).map_err(|e| Error::read(format!("node {name:?}: {e}")))?;
         for label in [OWN_XDP_LABEL, OFFLOAD_LABEL] {
             for interface in clab.labels.get(label).into_iter().flat_map(|list| list.split(',')) {
-                ends.insert((name.clone(), interface.to_owned(), label), ());
+                ends.insert((name.clone(), interface.to_owned(), label));
             }
         }
         let node = read_node(&name, clab, &rendered.files)
@@ -244,7 +244,7 @@ pub fn read(rendered: &Rendered) -> Result<Topology, Error> {
     for link in document.topology.links {
         let [a, b] = link.endpoints.map(|text| {
             let mut end: Endpoint = text.parse()?;
-            let has = |label| ends.contains_key(&(end.node.clone(), end.interface.clone(), label));
+            let has = |label| ends.contains(&(end.node.clone(), end.interface.clone(), label));
             let (own, offload) = (has(OWN_XDP_LABEL), has(OFFLOAD_LABEL));
             end.xdp = if own { Xdp::None } else { Xdp::PassThrough };
             end.tx_checksum = if offload { TxChecksum::Offload } else { TxChecksum::Software };
@@ -316,11 +316,11 @@ fn read_command(node: &mut Node, command: &str) -> Result<(), String> {
         let address = address.parse().map_err(|e| format!("{address:?}: {e}"))?;
         node.addresses.push(Address { interface: interface.to_owned(), address });
     } else if let Some(text) = after("ip -6 route add ").or_else(|| after("ip -4 route add ")) {
-        node.routes.push(text.parse().map_err(|e| format!("{e}"))?);
+        node.routes.push(text.parse()?);
     } else if let Some(text) = after("ip -6 rule add ") {
-        node.rules.push(text.parse().map_err(|e| format!("{e}"))?);
+        node.rules.push(text.parse()?);
     } else if let Some(text) = after("ip -4 rule add ") {
-        let mut rule: Rule = text.parse().map_err(|e| format!("{e}"))?;
+        let mut rule: Rule = text.parse()?;
         rule.ipv4 = true;
         node.rules.push(rule);
     } else if after("ethtool -K ").is_none() && after("nft -f ").is_none() {

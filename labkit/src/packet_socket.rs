@@ -159,18 +159,15 @@ impl PacketSocket {
             partial_checksum: false,
             cut: length - kept,
         };
-        // SAFETY: `message` was filled by recvmsg(2); the CMSG functions stay within its control buffer, and the data
-        // of a header of this level and type is the structure that is read, which may lie unaligned.
+        // SAFETY: `message` was filled by recvmsg(2), so the CMSG functions stay within its control buffer; the data of
+        // a header of this level and type is the structure that is read.
         unsafe {
             let mut header = libc::CMSG_FIRSTHDR(&raw const message);
             while let Some(current) = header.as_ref() {
                 match (current.cmsg_level, current.cmsg_type) {
-                    (libc::SOL_PACKET, libc::PACKET_AUXDATA) => {
-                        let data = libc::CMSG_DATA(current).cast::<libc::tpacket_auxdata>();
-                        frame.apply(&data.read_unaligned());
-                    }
+                    (libc::SOL_PACKET, libc::PACKET_AUXDATA) => frame.apply(&control_data(current)),
                     (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
-                        let time = libc::CMSG_DATA(current).cast::<libc::timespec>().read_unaligned();
+                        let time: libc::timespec = control_data(current);
                         frame.at =
                             SystemTime::UNIX_EPOCH + Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
                     }
@@ -198,6 +195,19 @@ impl PacketSocket {
             )
         };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(statistics.tp_drops.into()) }
+    }
+}
+
+/// The data of a control message, which may lie unaligned.
+///
+/// # Safety
+/// `header` lies in a control buffer, and a `T`, made of plain numbers, follows it.
+unsafe fn control_data<T>(header: *const libc::cmsghdr) -> T {
+    // SAFETY: the caller promises a whole `T` behind the header, for which all zeros is a value, too.
+    unsafe {
+        let mut value: T = zeroed();
+        std::ptr::copy_nonoverlapping(libc::CMSG_DATA(header), (&raw mut value).cast(), size_of::<T>());
+        value
     }
 }
 

@@ -52,8 +52,8 @@ fn draw(
         .y_labels(6)
         .x_desc("seconds")
         .y_desc(unit)
-        .x_label_formatter(&short)
-        .y_label_formatter(&short)
+        .x_label_formatter(&|value: &f64| short(*value))
+        .y_label_formatter(&|value: &f64| short(*value))
         .draw()?;
     for mark in marks {
         let end = mark.until.unwrap_or(mark.at).min(until);
@@ -85,9 +85,9 @@ fn draw(
 }
 
 /// A number with as many digits as it needs.
-fn short(value: &f64) -> String {
+fn short(value: f64) -> String {
     if value.abs() >= 10_000.0 {
-        format!("{}k", short(&(value / 1000.0)))
+        format!("{}k", short(value / 1000.0))
     } else if (value - value.round()).abs() < 1e-9 {
         format!("{value:.0}")
     } else {

@@ -144,6 +144,9 @@ struct Port {
     of: usize,
 }
 
+/// What an end is sorted by, its link, and which end of it.
+type LinkEnd = (f64, usize, usize);
+
 /// Ports of both ends of each link. Ends on one side stand in the order of their other ends.
 fn ports(diagram: &Diagram, columns: &[Vec<usize>]) -> Vec<Option<[Port; 2]>> {
     let at = |node: usize| {
@@ -154,7 +157,7 @@ fn ports(diagram: &Diagram, columns: &[Vec<usize>]) -> Vec<Option<[Port; 2]>> {
             .unwrap_or_default()
     };
     let edges = edges(diagram);
-    let mut sides: BTreeMap<(usize, bool), Vec<(f64, usize, usize)>> = BTreeMap::new();
+    let mut sides: BTreeMap<(usize, bool), Vec<LinkEnd>> = BTreeMap::new();
     for (link, edge) in edges.iter().enumerate() {
         let Some((a, b)) = *edge else { continue };
         for (end, (node, other)) in [(a, b), (b, a)].into_iter().enumerate() {
