@@ -15,6 +15,7 @@ pub mod error;
 mod ethtool;
 pub mod expect;
 pub mod fabric;
+pub mod fault;
 pub mod inject;
 pub mod lab;
 pub mod netlink;
@@ -29,6 +30,7 @@ pub mod skip;
 pub mod state;
 pub mod step;
 pub mod topology;
+pub mod traffic;
 pub mod wait;
 
 pub use error::{CommandError, Error, Result};

@@ -1,6 +1,7 @@
 //! Links, addresses, routes and rules of a namespace, by rtnetlink from a thread inside it.
 
 mod convert;
+mod snapshot;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,6 +19,8 @@ use crate::error::{Error, Result};
 use crate::lab::MAIN_TABLE;
 use crate::netns::Netns;
 use crate::topology::{Route, Rule};
+
+pub use snapshot::Snapshot;
 
 /// `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`): native XDP or an error.
 const XDP_NATIVE: u32 = 1 << 2;

@@ -1,4 +1,5 @@
 //! Topologies as containerlab files: one by eye, and every one reads back as it was.
+#![allow(clippy::unwrap_used, reason = "helpers of a test fail it")]
 
 use labkit::containerlab::{Rendered, read, render};
 use labkit::topology::{FrrDaemon, Process, Ready, Topology};

@@ -1,4 +1,5 @@
 //! Reports: what each form must hold, from one sample of a failed and one of a passed scenario.
+#![allow(clippy::unwrap_used, reason = "helpers of a test fail it")]
 
 use std::path::PathBuf;
 
