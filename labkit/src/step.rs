@@ -3,7 +3,7 @@
 //! ```
 //! use labkit::step::{Scenario, Silent};
 //!
-//! let report = Scenario::new("a gateway dies")
+//! let report = Scenario::<Vec<&str>>::new("a gateway dies")
 //!     .step("traffic runs", |step| {
 //!         step.state.push("traffic");
 //!         step.connections(1);
