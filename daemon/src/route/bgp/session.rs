@@ -23,8 +23,8 @@ use super::rib::{self, AdjRibOut, Encoding};
 use super::status;
 use crate::route::plan::GRACEFUL_SHUTDOWN;
 use crate::route::{
-    EndOfRib, Forwarding, PeerConfig, PeerStatus, RestartFlags, RouteAttributes, RoutePlan, Routes,
-    SpeakerConfig,
+    EndOfRib, Forwarding, PeerConfig, PeerRestart, PeerStatus, RestartFlags, RouteAttributes, RoutePlan,
+    Routes, SpeakerConfig,
 };
 
 /// Queue places kept for KEEPALIVE and NOTIFICATION while UPDATEs fill the rest.
@@ -325,9 +325,11 @@ impl Session {
             status.established_since = Some(established.since_wall);
             status.advertised = established.rib.sent() as u64;
             status.unsendable = established.rib.unsendable() as u64;
-            status.restart_time = negotiated.peer_gr_capable.then_some(negotiated.peer_restart_time);
-            status.notification_restart = negotiated.peer_notification_gr;
-            status.peer_restarted = negotiated.peer_restart_state;
+            status.graceful_restart = negotiated.peer_gr_capable.then_some(PeerRestart {
+                restart_time: negotiated.peer_restart_time,
+                notification: negotiated.peer_notification_gr,
+                restarted: negotiated.peer_restart_state,
+            });
             status.hold_time = Some(negotiated.hold_time);
             status.end_of_rib_sent = established.end_of_rib_sent;
         }

@@ -263,7 +263,7 @@ async fn leaving_is_a_hard_reset_only_for_a_peer_that_would_keep_the_routes() {
         let [Message::Notification(n)] = sent.as_slice() else { panic!("{sent:?}") };
         assert_eq!((n.code.as_u8(), n.subcode, &n.data[..]), (6, subcode, data));
         assert_eq!(bench.session.effects(), [Effect::Close]);
-        bench.now += Duration::from_secs(60);
+        bench.now += Duration::from_mins(1);
         bench.session.tick(bench.now);
         assert_eq!(bench.session.effects(), [], "it does not come back");
     }
