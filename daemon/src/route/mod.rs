@@ -102,12 +102,8 @@ pub struct PeerStatus {
     pub received_dropped: u64,
     /// The peer announces more prefixes than `max_prefixes`; `received` stopped counting there.
     pub received_over_limit: bool,
-    /// The peer's graceful-restart time, seconds, when it has the capability (RFC 4724).
-    pub restart_time: Option<u16>,
-    /// The peer keeps routes when a NOTIFICATION arrives (N-bit, RFC 8538).
-    pub notification_restart: bool,
-    /// The peer said that it had restarted (R-bit).
-    pub peer_restarted: bool,
+    /// The peer's graceful-restart capability, when it has it.
+    pub graceful_restart: Option<PeerRestart>,
     /// Hold time in force, seconds.
     pub hold_time: Option<u16>,
     /// What our OPEN of this session said about restart (R) and preserved forwarding (F).
@@ -118,6 +114,17 @@ pub struct PeerStatus {
     pub settled: u64,
     /// Why the last session ended or did not come up; kept while established.
     pub last_error: Option<String>,
+}
+
+/// A peer's graceful-restart capability (RFC 4724 section 3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerRestart {
+    /// How long its own restart may take, seconds.
+    pub restart_time: u16,
+    /// N: it keeps routes when a NOTIFICATION ends the session (RFC 8538).
+    pub notification: bool,
+    /// R: it has restarted.
+    pub restarted: bool,
 }
 
 /// Flags of our graceful-restart capability (RFC 4724 section 3).

@@ -128,9 +128,10 @@ fn a_vip_goes_in_order_withdraw_then_drain_time_then_unload() {
     assert!(decision.may_unload.is_empty(), "the drain time has only begun");
     assert_eq!(decision.next_step, Some(bench.now + DRAIN));
 
-    bench.now += DRAIN - Duration::from_millis(1);
+    let drained = bench.now + DRAIN;
+    bench.now = drained.checked_sub(Duration::from_millis(1)).unwrap();
     assert!(bench.step(&gone, &loaded).may_unload.is_empty());
-    bench.now += Duration::from_millis(1);
+    bench.now = drained;
     assert_eq!(bench.step(&gone, &loaded).may_unload, BTreeSet::from([key(1, 80)]));
 }
 
@@ -361,7 +362,7 @@ impl Model {
                 d.announce = new.announce;
             }),
             Step::AllDown(down) => {
-                self.change(|d| d.announce.retain(|a| !down.iter().any(|&n| vip(n) == *a)))
+                self.change(|d| d.announce.retain(|a| !down.iter().any(|&n| vip(n) == *a)));
             }
             Step::Sync => self.change(|d| d.synced = true),
             Step::Drain(stage) => self.change(|d| d.drain = stage),

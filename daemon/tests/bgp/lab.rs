@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use labkit::role::frr::Frr;
-use labkit::topology::{FrrDaemon, Process, Topology};
+use labkit::topology::{FrrDaemon, Process, Ready, Topology};
 use labkit::wait::{check, eventually};
 use labkit::{Lab, NodeHandle};
 use tokio::sync::oneshot;
@@ -24,7 +24,7 @@ pub(crate) const FRR: (&str, &str) = ("2001:db8:11::2", "2001:db8:11::1");
 /// The gateway's address towards BIRD, and BIRD's.
 pub(crate) const BIRD: (&str, &str) = ("2001:db8:12::2", "2001:db8:12::1");
 /// The password of both sessions.
-pub(crate) const PASSWORD: &str = "correct horse";
+pub(crate) const PASSWORD: &str = "correct-horse";
 /// The gateway's locator.
 pub(crate) const LOCATOR: &str = "2001:db8:ff01:1::/64";
 
@@ -46,8 +46,8 @@ fn bird_config() -> String {
     format!(
         "router id 10.0.0.2;\nlog stderr all;\nprotocol device {{}}\n\
          protocol kernel {{ ipv6 {{ export all; import none; }}; }}\n\
-         protocol bgp gw {{ local {own} as 65000; neighbor {gw} as 65010; password \"{PASSWORD}\"; ttl security yes; \
-         graceful restart on; hold time 9; ipv6 {{ import all; export none; }}; }}\n"
+         protocol bgp edge {{ local {own} as 65000; neighbor {gw} as 65010; password \"{PASSWORD}\"; ttl security yes; \
+         graceful restart on; hold time 9; startup hold time 5; error wait time 1, 2; connect delay time 1; ipv6 {{ import all; export none; }}; }}\n"
     )
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn topology(name: &str) -> Topology {
                     .map(String::from)
                     .to_vec(),
                 env: Default::default(),
-                ready: None,
+                ready: Some(Ready::log("Started")),
             },
         );
         t.link("gw:eth0", "frr:eth0", 1500);

@@ -12,7 +12,8 @@ use tracing::debug;
 
 use super::io::{self, Connection, DialError, Progress};
 use super::open::Restarting;
-use super::session::{Effect, LeaveStage, Session};
+use super::session::{Effect, Session};
+use super::settle::LeaveStage;
 use super::{Board, BoardEntry};
 use crate::route::RoutePlan;
 
@@ -97,7 +98,7 @@ impl Driver {
         match wish {
             Control::Run(stage) => {
                 let plan = plan.borrow().clone();
-                self.session.follow(plan, stage);
+                self.session.follow(plan, stage, Instant::now());
                 return false;
             }
             Control::Abandon => self.session.abandon(),
@@ -110,7 +111,7 @@ impl Driver {
     fn follow(&mut self, plan: &mut watch::Receiver<RoutePlan>, control: &watch::Receiver<Control>) {
         let Control::Run(stage) = *control.borrow() else { return };
         let plan = plan.borrow_and_update().clone();
-        self.session.follow(plan, stage);
+        self.session.follow(plan, stage, Instant::now());
     }
 
     fn dialled(&mut self, result: Result<TcpStream, String>) {

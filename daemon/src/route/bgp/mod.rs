@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `driver` | the task of one peer |
 //! | `session` | what each input means for a peer's session; no I/O |
+//! | `settle` | which plan a peer is known to have followed |
 //! | `open` | capabilities and restart flags |
 //! | `rib` | Adj-RIB-Out and UPDATEs |
 //! | `import` | received routes: counted and refused |
@@ -23,7 +24,8 @@ use tracing::{info, warn};
 
 use self::driver::Control;
 use self::open::Restarting;
-use self::session::{LeaveStage, Session, Settled};
+use self::session::Session;
+use self::settle::{LeaveStage, Settled};
 use super::{Advertiser, Command, Leave, PeerConfig, PeerStatus, RoutePlan, RouteStatus, SpeakerConfig};
 
 mod backoff;
@@ -33,6 +35,7 @@ mod io;
 mod open;
 mod rib;
 mod session;
+mod settle;
 mod status;
 
 /// How long a step of leaving waits for peers that do not take what they are sent.

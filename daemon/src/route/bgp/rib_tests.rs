@@ -60,7 +60,7 @@ impl Peer {
                     rest.push(PathAttribute::MpReachNlri(reach));
                 }
                 PathAttribute::MpUnreachNlri(unreach) => {
-                    del.extend(unreach.withdrawn.iter().map(|e| e.prefix))
+                    del.extend(unreach.withdrawn.iter().map(|e| e.prefix));
                 }
                 other => rest.push(other),
             }

@@ -2,7 +2,6 @@
 //!
 //! Everything here is synchronous; `driver.rs` feeds it and carries out its [`Effect`]s.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -20,11 +19,12 @@ use super::import::{Context, Import};
 use super::io::QUEUE;
 use super::open::{self, Restarting};
 use super::rib::{self, AdjRibOut, Encoding};
+use super::settle::{LeaveStage, Settled, Settlement};
 use super::status;
 use crate::route::plan::GRACEFUL_SHUTDOWN;
 use crate::route::{
-    EndOfRib, Forwarding, PeerConfig, PeerStatus, RestartFlags, RouteAttributes, RoutePlan, Routes,
-    SpeakerConfig,
+    EndOfRib, Forwarding, PeerConfig, PeerRestart, PeerStatus, RestartFlags, RouteAttributes, RoutePlan,
+    Routes, SpeakerConfig,
 };
 
 /// Queue places kept for KEEPALIVE and NOTIFICATION while UPDATEs fill the rest.
@@ -41,36 +41,6 @@ pub(super) enum Effect {
     Dial,
     /// Close the connection or give up the dial.
     Close,
-}
-
-/// How far the speaker is with leaving for good; applied on top of the plan.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum LeaveStage {
-    /// It stays.
-    #[default]
-    Stay,
-    /// All routes carry GRACEFUL_SHUTDOWN.
-    Shutdown,
-    /// All routes are withdrawn.
-    Withdrawn,
-}
-
-/// A plan revision and a stage of leaving that went with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Settled {
-    /// See [`RouteStatus::settled`](crate::route::RouteStatus::settled).
-    pub(super) revision: u64,
-    /// The stage that was sent with it.
-    pub(super) stage: LeaveStage,
-}
-
-/// What a peer without a session may still hold of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Retained {
-    /// Nothing.
-    Nothing,
-    /// Routes kept by graceful restart, at the latest until then.
-    Until(Instant),
 }
 
 #[derive(Debug, Default)]
@@ -104,11 +74,7 @@ pub(super) struct Session {
     out: Option<mpsc::Sender<Bytes>>,
     local: IpAddr,
     queued: u64,
-    written: u64,
-    /// What will be settled once that many messages are written.
-    marks: VecDeque<(u64, Settled)>,
-    settled: Settled,
-    retained: Retained,
+    settlement: Settlement,
     plan: RoutePlan,
     stage: LeaveStage,
     established: Option<Established>,
@@ -126,10 +92,10 @@ impl Session {
         restarting: Restarting,
         now: Instant,
     ) -> Self {
-        let retained = match (restarting, speaker.restart_time) {
-            (Restarting::Yes, Some(seconds)) => Retained::Until(now + Duration::from_secs(seconds.into())),
-            _ => Retained::Nothing,
-        };
+        let retention = speaker
+            .restart_time
+            .filter(|_| restarting == Restarting::Yes)
+            .map(|seconds| Duration::from_secs(seconds.into()));
         Self {
             fsm: Fsm::new(open::fsm_config(&speaker, &peer)),
             restarting,
@@ -139,10 +105,7 @@ impl Session {
             out: None,
             local: peer.local_address,
             queued: 0,
-            written: 0,
-            marks: VecDeque::new(),
-            settled: Settled::default(),
-            retained,
+            settlement: Settlement::new(retention, now),
             plan: RoutePlan::default(),
             stage: LeaveStage::Stay,
             established: None,
@@ -167,10 +130,7 @@ impl Session {
 
     /// The earliest instant at which [`Self::tick`] has something to do.
     pub(super) fn next_tick(&self) -> Option<Instant> {
-        let retained = match self.retained {
-            Retained::Until(end) if self.established.is_none() => Some(end),
-            _ => None,
-        };
+        let retained = self.settlement.retained_until().filter(|_| self.established.is_none());
         let start = self.start_at.filter(|_| self.plan.forwarding != Forwarding::Unknown);
         [self.timers.connect_retry, self.timers.hold, self.timers.keepalive, start, retained]
             .into_iter()
@@ -194,10 +154,7 @@ impl Session {
             self.fail("hold timer expired: the peer was silent".into());
             self.feed(Event::HoldTimerExpires, now);
         }
-        if matches!(self.retained, Retained::Until(end) if end <= now) && self.established.is_none() {
-            self.retained = Retained::Nothing;
-        }
-        self.settle_while_down();
+        self.settle_while_down(now);
     }
 
     /// Whether the keepalive timer is due; it is run before reading, so that a busy peer cannot keep us silent.
@@ -206,19 +163,19 @@ impl Session {
     }
 
     /// Follows a plan and a stage of leaving.
-    pub(super) fn follow(&mut self, plan: RoutePlan, stage: LeaveStage) {
+    pub(super) fn follow(&mut self, plan: RoutePlan, stage: LeaveStage, now: Instant) {
         self.plan = plan;
         self.stage = stage;
         self.update_rib();
-        self.settle_while_down();
+        self.settle_while_down(now);
     }
 
     /// The dial succeeded.
     pub(super) fn connected(&mut self, local: IpAddr, out: mpsc::Sender<Bytes>, now: Instant) {
         self.local = local;
         self.out = Some(out);
-        (self.queued, self.written) = (0, 0);
-        self.marks.clear();
+        self.queued = 0;
+        self.settlement.connected();
         self.feed(Event::TcpConnectionConfirmed, now);
     }
 
@@ -231,7 +188,7 @@ impl Session {
 
     /// The writer has handed `written` messages to TCP.
     pub(super) fn progressed(&mut self, written: u64) {
-        self.written = written;
+        self.settlement.written(written);
         self.pump();
     }
 
@@ -286,7 +243,7 @@ impl Session {
         self.fail(format!("left: {reason}"));
         self.feed(Event::ManualStop { reason: Some(encode_shutdown_communication(reason)) }, now);
         self.start_at = None;
-        self.retained = Retained::Nothing;
+        self.settlement.forgotten();
     }
 
     /// Ends the session so that another configuration can take its place. Peers with graceful restart keep the routes:
@@ -319,19 +276,21 @@ impl Session {
         status.received = self.import.received();
         status.received_dropped = self.import.dropped();
         status.received_over_limit = self.import.over_limit();
-        status.settled = self.settled.revision;
+        status.settled = self.settlement.settled().revision;
         if let Some(established) = &self.established {
             let negotiated = &established.negotiated;
             status.established_since = Some(established.since_wall);
             status.advertised = established.rib.sent() as u64;
             status.unsendable = established.rib.unsendable() as u64;
-            status.restart_time = negotiated.peer_gr_capable.then_some(negotiated.peer_restart_time);
-            status.notification_restart = negotiated.peer_notification_gr;
-            status.peer_restarted = negotiated.peer_restart_state;
+            status.graceful_restart = negotiated.peer_gr_capable.then_some(PeerRestart {
+                restart_time: negotiated.peer_restart_time,
+                notification: negotiated.peer_notification_gr,
+                restarted: negotiated.peer_restart_state,
+            });
             status.hold_time = Some(negotiated.hold_time);
             status.end_of_rib_sent = established.end_of_rib_sent;
         }
-        (status, self.settled)
+        (status, self.settlement.settled())
     }
 
     /// Says why the next event ends the session; more than the NOTIFICATION that it may cause can say.
@@ -431,6 +390,9 @@ impl Session {
         self.status.established_count += 1;
         self.status.last_error = None;
         self.import = Import::new(self.peer.max_prefixes, self.import.dropped());
+        if !negotiated.peer_gr_capable {
+            self.settlement.forgotten();
+        }
         let encoding = Encoding::new(self.speaker.asn, self.local, &negotiated);
         self.established = Some(Established {
             negotiated,
@@ -449,15 +411,14 @@ impl Session {
         if now.duration_since(established.since) >= PROVEN {
             self.backoff.succeed();
         }
-        self.marks.clear();
         let negotiated = &established.negotiated;
-        self.retained = match self.speaker.restart_time {
-            // The peer may notice the loss as late as its hold timer.
-            Some(restart) if negotiated.peer_gr_capable => Retained::Until(
-                now + Duration::from_secs(u64::from(restart) + u64::from(negotiated.hold_time)),
-            ),
-            _ => Retained::Nothing,
-        };
+        // The peer may notice the loss as late as its hold timer.
+        let retention = self
+            .speaker
+            .restart_time
+            .filter(|_| negotiated.peer_gr_capable)
+            .map(|restart| Duration::from_secs(u64::from(restart) + u64::from(negotiated.hold_time)));
+        self.settlement.lost(retention, now);
         self.import = Import::new(self.peer.max_prefixes, self.import.dropped());
     }
 
@@ -521,20 +482,12 @@ impl Session {
                 }
             }
         }
-        while let Some(&(at, settled)) = self.marks.front()
-            && at <= self.written
-        {
-            self.settled = settled;
-            self.marks.pop_front();
-        }
     }
 
     /// All routes of the plan are queued: send End-of-RIB if it is due, and mark the revision.
     fn finish_revision(&mut self) {
         let Some(established) = &mut self.established else { return };
         let due = self.plan.end_of_rib == EndOfRib::Send && !established.end_of_rib_sent;
-        // Routes kept for us go only with End-of-RIB, so a plan without it leaves the old ones in place.
-        let owed = established.negotiated.peer_gr_capable && self.speaker.restart_time.is_some();
         if due {
             established.end_of_rib_sent = true;
             match rib::end_of_rib(&established.negotiated) {
@@ -542,24 +495,17 @@ impl Session {
                 Err(error) => warn!(peer = self.peer.name, %error, "encode End-of-RIB"),
             }
         }
-        let sent = self.established.as_ref().is_some_and(|e| e.end_of_rib_sent);
-        let now = Settled { revision: self.plan.revision, stage: self.stage };
-        let last = self.marks.back().map_or(self.settled, |&(_, settled)| settled);
-        if (sent || !owed || self.retained == Retained::Nothing) && last != now {
-            if self.marks.len() > QUEUE {
-                self.marks.pop_front();
-            }
-            self.marks.push_back((self.queued, now));
-        }
-        if sent {
-            self.retained = Retained::Nothing;
-        }
+        let end_of_rib = self.established.as_ref().is_some_and(|e| e.end_of_rib_sent);
+        self.settlement.sent(self.queued, self.current(), end_of_rib);
     }
 
-    /// Without a session, a peer that keeps nothing of ours has nothing to be told.
-    fn settle_while_down(&mut self) {
-        if self.established.is_none() && self.retained == Retained::Nothing {
-            self.settled = Settled { revision: self.plan.revision, stage: self.stage };
+    fn current(&self) -> Settled {
+        Settled { revision: self.plan.revision, stage: self.stage }
+    }
+
+    fn settle_while_down(&mut self, now: Instant) {
+        if self.established.is_none() {
+            self.settlement.down(self.current(), now);
         }
     }
 }

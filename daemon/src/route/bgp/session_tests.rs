@@ -148,14 +148,14 @@ async fn no_open_is_sent_before_it_is_known_whether_forwarding_was_preserved() {
     let mut bench = Bench::new(Restarting::Yes);
     bench.session.tick(bench.now);
     assert_eq!(bench.session.effects(), []);
-    bench.session.follow(plan(1, 0, EndOfRib::Withhold), LeaveStage::Stay);
+    bench.session.follow(plan(1, 0, EndOfRib::Withhold), LeaveStage::Stay, bench.now);
     bench.connect();
 }
 
 #[tokio::test]
 async fn the_restart_bit_is_set_until_the_first_established_and_never_again() {
     let mut bench = Bench::new(Restarting::Yes);
-    bench.session.follow(plan(1, 1, EndOfRib::Withhold), LeaveStage::Stay);
+    bench.session.follow(plan(1, 1, EndOfRib::Withhold), LeaveStage::Stay, bench.now);
     bench.connect();
     assert_eq!(restart_bit(&bench.sent()), Some(true));
     bench.session.disconnected("reset".into(), bench.now);
@@ -181,14 +181,14 @@ async fn the_restart_bit_is_set_until_the_first_established_and_never_again() {
 async fn end_of_rib_follows_the_routes_and_waits_to_be_allowed() {
     for helper in [Helper::None, Helper::Plain] {
         let mut bench = Bench::new(Restarting::Yes);
-        bench.session.follow(plan(1, 2, EndOfRib::Withhold), LeaveStage::Stay);
+        bench.session.follow(plan(1, 2, EndOfRib::Withhold), LeaveStage::Stay, bench.now);
         bench.establish(helper);
         let (add, _, markers) = updates(&bench.sent());
         assert_eq!((add.len(), markers), (2, 0), "routes do not wait for anything from the peer");
-        bench.session.follow(plan(2, 3, EndOfRib::Send), LeaveStage::Stay);
+        bench.session.follow(plan(2, 3, EndOfRib::Send), LeaveStage::Stay, bench.now);
         let (add, _, markers) = updates(&bench.sent());
         assert_eq!((add.len(), markers), (1, 1));
-        bench.session.follow(plan(3, 4, EndOfRib::Send), LeaveStage::Stay);
+        bench.session.follow(plan(3, 4, EndOfRib::Send), LeaveStage::Stay, bench.now);
         assert_eq!(updates(&bench.sent()).2, 0, "once a session");
     }
 }
@@ -196,11 +196,11 @@ async fn end_of_rib_follows_the_routes_and_waits_to_be_allowed() {
 #[tokio::test]
 async fn a_revision_is_settled_when_its_last_update_is_written() {
     let mut bench = Bench::new(Restarting::No);
-    bench.session.follow(plan(1, 1000, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(1, 1000, EndOfRib::Send), LeaveStage::Stay, bench.now);
     bench.establish(Helper::Plain);
     bench.sent();
     assert_eq!(bench.settled(), 1);
-    bench.session.follow(plan(2, 0, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(2, 0, EndOfRib::Send), LeaveStage::Stay, bench.now);
     assert_eq!(bench.settled(), 1, "queued is not written");
     let (_, del, _) = updates(&bench.sent());
     assert_eq!(del.len(), 1000);
@@ -210,12 +210,12 @@ async fn a_revision_is_settled_when_its_last_update_is_written() {
 #[tokio::test]
 async fn routes_that_a_restart_left_behind_keep_revisions_unsettled_until_end_of_rib() {
     let mut bench = Bench::new(Restarting::Yes);
-    bench.session.follow(plan(1, 1, EndOfRib::Withhold), LeaveStage::Stay);
+    bench.session.follow(plan(1, 1, EndOfRib::Withhold), LeaveStage::Stay, bench.now);
     assert_eq!(bench.settled(), 0, "the router may still hold what the process before announced");
     bench.establish(Helper::Plain);
     bench.sent();
     assert_eq!(bench.settled(), 0);
-    bench.session.follow(plan(2, 1, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(2, 1, EndOfRib::Send), LeaveStage::Stay, bench.now);
     bench.sent();
     assert_eq!(bench.settled(), 2);
 }
@@ -223,11 +223,11 @@ async fn routes_that_a_restart_left_behind_keep_revisions_unsettled_until_end_of
 #[tokio::test]
 async fn a_lost_session_settles_nothing_until_the_peer_has_forgotten_the_routes() {
     let mut bench = Bench::new(Restarting::No);
-    bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay, bench.now);
     bench.establish(Helper::Plain);
     bench.sent();
     bench.session.disconnected("reset".into(), bench.now);
-    bench.session.follow(plan(2, 0, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(2, 0, EndOfRib::Send), LeaveStage::Stay, bench.now);
     bench.now += Duration::from_secs(68);
     bench.session.tick(bench.now);
     assert_eq!(bench.settled(), 1);
@@ -240,10 +240,10 @@ async fn a_lost_session_settles_nothing_until_the_peer_has_forgotten_the_routes(
 #[tokio::test]
 async fn without_graceful_restart_a_lost_session_holds_nothing_back() {
     let mut bench = Bench::new(Restarting::No);
-    bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay, bench.now);
     bench.establish(Helper::None);
     bench.session.disconnected("reset".into(), bench.now);
-    bench.session.follow(plan(2, 0, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(2, 0, EndOfRib::Send), LeaveStage::Stay, bench.now);
     assert_eq!(bench.settled(), 2);
 }
 
@@ -255,7 +255,7 @@ async fn leaving_is_a_hard_reset_only_for_a_peer_that_would_keep_the_routes() {
         (Helper::None, 2, b"\x05moved"),
     ] {
         let mut bench = Bench::new(Restarting::No);
-        bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay);
+        bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay, bench.now);
         bench.establish(helper);
         bench.sent();
         bench.session.leave("moved", bench.now);
@@ -263,7 +263,7 @@ async fn leaving_is_a_hard_reset_only_for_a_peer_that_would_keep_the_routes() {
         let [Message::Notification(n)] = sent.as_slice() else { panic!("{sent:?}") };
         assert_eq!((n.code.as_u8(), n.subcode, &n.data[..]), (6, subcode, data));
         assert_eq!(bench.session.effects(), [Effect::Close]);
-        bench.now += Duration::from_secs(60);
+        bench.now += Duration::from_mins(1);
         bench.session.tick(bench.now);
         assert_eq!(bench.session.effects(), [], "it does not come back");
     }
@@ -272,7 +272,7 @@ async fn leaving_is_a_hard_reset_only_for_a_peer_that_would_keep_the_routes() {
 #[tokio::test]
 async fn a_restart_sends_no_notification() {
     let mut bench = Bench::new(Restarting::No);
-    bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay, bench.now);
     bench.establish(Helper::WithNotification);
     bench.sent();
     bench.session.abandon();
@@ -284,7 +284,7 @@ async fn a_restart_sends_no_notification() {
 async fn a_configuration_reset_never_makes_a_helper_drop_the_routes() {
     for (helper, notifications) in [(Helper::WithNotification, vec![(6, 4)]), (Helper::Plain, vec![])] {
         let mut bench = Bench::new(Restarting::No);
-        bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay);
+        bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay, bench.now);
         bench.establish(helper);
         bench.sent();
         bench.session.reset("configuration changed", bench.now);
@@ -306,7 +306,7 @@ async fn a_fabric_peer_gets_the_locator_and_no_vip() {
     let mut fabric = peer();
     fabric.role = PeerRole::Fabric;
     let mut bench = Bench::of(fabric, Restarting::No);
-    bench.session.follow(plan(1, 3, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(1, 3, EndOfRib::Send), LeaveStage::Stay, bench.now);
     bench.establish(Helper::Plain);
     assert_eq!(updates(&bench.sent()).0, BTreeSet::from(["2001:db8:ff01:1::/64".to_owned()]));
 }
@@ -314,10 +314,10 @@ async fn a_fabric_peer_gets_the_locator_and_no_vip() {
 #[tokio::test]
 async fn stages_of_leaving_mark_and_then_withdraw_every_route() {
     let mut bench = Bench::new(Restarting::No);
-    bench.session.follow(plan(1, 2, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(1, 2, EndOfRib::Send), LeaveStage::Stay, bench.now);
     bench.establish(Helper::Plain);
     bench.sent();
-    bench.session.follow(plan(1, 2, EndOfRib::Send), LeaveStage::Shutdown);
+    bench.session.follow(plan(1, 2, EndOfRib::Send), LeaveStage::Shutdown, bench.now);
     let sent = bench.sent();
     assert_eq!(updates(&sent).0.len(), 2);
     let marked = |m: &Message| match m {
@@ -331,7 +331,7 @@ async fn stages_of_leaving_mark_and_then_withdraw_every_route() {
     };
     assert!(sent.iter().all(marked));
     assert_eq!(bench.session.status().1.stage, LeaveStage::Shutdown);
-    bench.session.follow(plan(1, 2, EndOfRib::Send), LeaveStage::Withdrawn);
+    bench.session.follow(plan(1, 2, EndOfRib::Send), LeaveStage::Withdrawn, bench.now);
     assert_eq!(updates(&bench.sent()).1.len(), 2);
     assert_eq!(bench.session.status().1.stage, LeaveStage::Withdrawn);
 }
@@ -339,7 +339,7 @@ async fn stages_of_leaving_mark_and_then_withdraw_every_route() {
 #[tokio::test]
 async fn a_silent_peer_is_given_up_at_the_hold_time_and_dialled_again() {
     let mut bench = Bench::new(Restarting::No);
-    bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay, bench.now);
     bench.establish(Helper::Plain);
     bench.sent();
     for _ in 0..2 {
@@ -361,10 +361,10 @@ async fn a_silent_peer_is_given_up_at_the_hold_time_and_dialled_again() {
 #[tokio::test]
 async fn a_peer_that_takes_nothing_fills_no_more_than_the_queue() {
     let mut bench = Bench::new(Restarting::No);
-    bench.session.follow(plan(1, 0, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(1, 0, EndOfRib::Send), LeaveStage::Stay, bench.now);
     bench.establish(Helper::Plain);
     bench.sent();
-    bench.session.follow(plan(2, 60_000, EndOfRib::Send), LeaveStage::Stay);
+    bench.session.follow(plan(2, 60_000, EndOfRib::Send), LeaveStage::Stay, bench.now);
     bench.now += Duration::from_secs(3);
     bench.session.tick(bench.now);
     assert!(bench.queue.as_ref().unwrap().len() <= QUEUE);
@@ -424,7 +424,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let _guard = runtime.enter();
         let mut bench = Bench::new(Restarting::No);
-        bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay);
+        bench.session.follow(plan(1, 1, EndOfRib::Send), LeaveStage::Stay, bench.now);
         bench.connect();
         if stage > 0 {
             bench.session.received(Message::Open(open(Helper::Plain)), bench.now);
