@@ -90,11 +90,12 @@ impl Permutation {
     }
 }
 
-/// `slot + steps` modulo the size. Both are smaller than it, so one subtraction does what the remainder would.
+/// `slot + steps` modulo the size. Both are smaller than it, so one subtraction does what the remainder would; below
+/// the size it wraps to something large, so the smaller value is the right one, without a branch to guess.
 #[inline]
 fn forward(slot: u32, steps: u32, size: u32) -> u32 {
     let sum = slot + steps;
-    if sum >= size { sum - size } else { sum }
+    sum.min(sum.wrapping_sub(size))
 }
 
 /// Inverse of `value` modulo a prime that does not divide it (extended Euclid).
@@ -165,10 +166,8 @@ impl Fill {
         loop {
             let tries =
                 [next, forward(next, skip, size), forward(next, two, size), forward(next, three, size)];
-            let free = tries
-                .iter()
-                .enumerate()
-                .fold(0, |free, (n, &slot)| free | u32::from(owners[slot as usize] == NO_MEMBER) << n);
+            let is_free = |n: usize| u32::from(owners[tries[n] as usize] == NO_MEMBER) << n;
+            let free = is_free(0) | is_free(1) | is_free(2) | is_free(3);
             if free != 0 {
                 let slot = tries[free.trailing_zeros() as usize & 3];
                 permutation.next = forward(slot, skip, size);
