@@ -76,7 +76,7 @@ const UNSAFE_HOMES: &[&str] = &[
     "daemon/src/route/sockopt.rs",
     // Entering namespaces, packet sockets, ethtool's ioctl, and what loads the lab's own XDP and tc programs.
     "labkit/src/netns",
-    "labkit/src/socket",
+    "labkit/src/packet_socket",
     "labkit/src/ethtool",
     "labkit/src/xdp",
     "labkit/src/tc",

@@ -116,7 +116,7 @@ fn every_flake_package_names_its_inputs() {
     let weir = ["clang-unwrapped", "llvm", "libbpf", "linuxHeaders", "glibc-dev"];
     assert_eq!(packages["weir"], serde_json::json!(weir));
     assert_eq!(packages["default"], serde_json::json!(weir));
-    assert_eq!(packages["image"], serde_json::json!(["weir-0.1.0", "cacert"]));
+    assert_eq!(packages["image"], serde_json::json!([concat!("weir-", env!("CARGO_PKG_VERSION")), "cacert"]));
 
     let shell = flake.json("devShells.x86_64-linux.default", "shell: shell.inputNames").unwrap();
     for tool in
