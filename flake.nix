@@ -13,7 +13,10 @@
       # the wrapper would have added come by C_INCLUDE_PATH.
       clang = pkgs: pkgs.llvmPackages_19.clang-unwrapped;
       bpfInputs = pkgs: [ pkgs.libbpf pkgs.linuxHeaders pkgs.glibc.dev ];
-      bpfIncludes = pkgs: nixpkgs.lib.concatMapStringsSep ":" (p: "${p}/include") (bpfInputs pkgs);
+      bpfIncludes = pkgs:
+        nixpkgs.lib.concatMapStringsSep ":" (p: "${p}/include") (bpfInputs pkgs)
+        # clang's own headers (stddef.h, stdint.h) are an output of their own.
+        + ":${(clang pkgs).lib}/lib/clang/19/include";
 
       # What the lab runs: routers, and what a person looks at it with.
       labTools = pkgs: [
@@ -88,15 +91,13 @@
       });
 
       checks = each (pkgs: {
-        weir = self.packages.${pkgs.system}.weir;
-        image = self.packages.${pkgs.system}.image;
+        weir = self.packages.${pkgs.stdenv.hostPlatform.system}.weir;
+        image = self.packages.${pkgs.stdenv.hostPlatform.system}.image;
         format = pkgs.runCommand "weir-format" { nativeBuildInputs = rustTools pkgs; } ''
           cd ${self}
           cargo fmt --all --check
           touch $out
         '';
       });
-
-      formatter = each (pkgs: pkgs.nixpkgs-fmt);
     };
 }

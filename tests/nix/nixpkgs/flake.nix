@@ -43,16 +43,17 @@
           "linuxHeaders"
           "nftables"
           "nix"
-          "nixpkgs-fmt"
           "pkg-config"
           "procps"
           "rustc"
           "rustfmt"
           "tcpdump"
         ] // {
-          inherit system;
+          stdenv.hostPlatform = { inherit system; };
           glibc.dev = package "glibc-dev";
-          llvmPackages_19 = packages [ "clang-unwrapped" "llvm" ];
+          llvmPackages_19 = packages [ "llvm" ] // {
+            clang-unwrapped = package "clang-unwrapped" // { lib = package "clang-unwrapped-lib"; };
+          };
 
           rustPlatform.buildRustPackage =
             { pname
