@@ -8,6 +8,7 @@
 //!
 //! Modules in braces never import each other; they meet in `Event`, `Desired` and `Applied`.
 
+pub mod admin;
 pub mod check;
 pub mod config;
 pub mod dataplane;
@@ -15,8 +16,11 @@ pub mod desired;
 pub mod event;
 pub mod flow;
 pub mod maglev;
+pub mod metrics;
 pub mod model;
 pub mod resolve;
 pub mod route;
+pub mod run;
 pub mod source;
 pub mod state;
+pub mod status;

@@ -1,4 +1,5 @@
 //! The scenario tests, in one binary.
 
+mod frame;
 mod packets;
 mod path;

@@ -1,0 +1,165 @@
+//! The daemon's half: a socket that is never taken from a living daemon, and the requests it answers.
+
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::{AdminCommand, Answer};
+use crate::status::NodeStatus;
+
+/// Longest time for which a request waits for the daemon.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// Why the socket could not be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdminError {
+    /// Another daemon answers there.
+    #[error(
+        "listen on {}: another daemon answers there; stop it, or give this one another socket (`admin` in the configuration)",
+        socket.display()
+    )]
+    InUse {
+        /// The socket.
+        socket: PathBuf,
+    },
+    /// Something else has that name.
+    #[error("listen on {}: it exists and is no socket; remove it, or set `admin` to another path", socket.display())]
+    NoSocket {
+        /// The path.
+        socket: PathBuf,
+    },
+    /// The file system or the kernel refused.
+    #[error("{operation} {}: {source}; check the path given as `admin` and the rights to its directory", path.display())]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// A listening socket. Dropping it removes the socket, unless another daemon has put its own there.
+#[derive(Debug)]
+pub struct Server {
+    listener: UnixListener,
+    _socket: Bound,
+}
+
+#[derive(Debug)]
+struct Bound {
+    path: PathBuf,
+    inode: u64,
+}
+
+#[derive(Clone)]
+struct Shared {
+    status: watch::Receiver<Arc<NodeStatus>>,
+    commands: mpsc::Sender<AdminCommand>,
+}
+
+impl Server {
+    /// Listens on a socket of mode 0660. Its directory is created; a socket on which nobody answers is replaced.
+    pub async fn bind(socket: &Path) -> Result<Self, AdminError> {
+        let io = |operation, path: &Path| {
+            let path = path.to_path_buf();
+            move |source| AdminError::Io { operation, path, source }
+        };
+        let directory = socket.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        std::fs::create_dir_all(directory).map_err(io("create the directory", directory))?;
+        match std::fs::symlink_metadata(socket) {
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(AdminError::NoSocket { socket: socket.into() });
+            }
+            Ok(_) if UnixStream::connect(socket).await.is_ok() => {
+                return Err(AdminError::InUse { socket: socket.into() });
+            }
+            _ => {}
+        }
+        // Its mode is right before it has its name, and the old one is replaced without a gap.
+        let mut fresh = socket.as_os_str().to_owned();
+        fresh.push(format!(".{}", std::process::id()));
+        let fresh = PathBuf::from(fresh);
+        let _ = std::fs::remove_file(&fresh);
+        let listener = UnixListener::bind(&fresh).map_err(io("listen on", &fresh))?;
+        let mode = std::fs::Permissions::from_mode(0o660);
+        std::fs::set_permissions(&fresh, mode).map_err(io("set the mode of", &fresh))?;
+        std::fs::rename(&fresh, socket).map_err(io("put the socket at", socket))?;
+        let inode = std::fs::symlink_metadata(socket).map_err(io("look at", socket))?.ino();
+        Ok(Self { listener, _socket: Bound { path: socket.into(), inode } })
+    }
+
+    /// Answers requests until `stop` is done; answers that have begun are finished.
+    pub async fn serve(
+        self,
+        status: watch::Receiver<Arc<NodeStatus>>,
+        commands: mpsc::Sender<AdminCommand>,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<()> {
+        let router = Router::new()
+            .route("/v1/status", get(show))
+            .route("/v1/drain", post(drain))
+            .route("/v1/reload", post(reload))
+            .fallback(async || answer(StatusCode::NOT_FOUND, "no such request"))
+            .with_state(Shared { status, commands });
+        axum::serve(self.listener, router).with_graceful_shutdown(stop).await
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|now| now.ino() == self.inode) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn answer(status: StatusCode, message: impl Into<String>) -> Response {
+    (status, Json(Answer { message: message.into() })).into_response()
+}
+
+async fn show(State(shared): State<Shared>) -> Json<NodeStatus> {
+    let status = Arc::clone(&shared.status.borrow());
+    Json(NodeStatus::clone(&status))
+}
+
+async fn drain(State(shared): State<Shared>) -> Response {
+    ask(&shared, AdminCommand::Drain, StatusCode::ACCEPTED).await
+}
+
+async fn reload(State(shared): State<Shared>) -> Response {
+    ask(&shared, AdminCommand::Reload, StatusCode::OK).await
+}
+
+/// Hands a command to the daemon and waits for its answer.
+async fn ask(
+    shared: &Shared,
+    command: impl FnOnce(oneshot::Sender<Result<String, String>>) -> AdminCommand,
+    done: StatusCode,
+) -> Response {
+    let (reply, answered) = oneshot::channel();
+    let exchange = async {
+        shared.commands.send(command(reply)).await.map_err(drop)?;
+        answered.await.map_err(drop)
+    };
+    match tokio::time::timeout(ANSWER_WITHIN, exchange).await {
+        Ok(Ok(Ok(message))) => answer(done, message),
+        Ok(Ok(Err(message))) => answer(StatusCode::UNPROCESSABLE_ENTITY, message),
+        Ok(Err(())) => answer(StatusCode::SERVICE_UNAVAILABLE, "the gateway is stopping"),
+        Err(_) => answer(StatusCode::GATEWAY_TIMEOUT, "the gateway is busy and has not answered"),
+    }
+}
