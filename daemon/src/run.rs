@@ -38,7 +38,8 @@ use crate::maglev::Seed;
 use crate::metrics;
 use crate::resolve::Site;
 use crate::route::bgp::{Bgp, Start};
-use crate::route::{self, AnnounceState, Decision, Forwarding, Leave, PeerConfig, PlanSettings, SpeakerConfig};
+use crate::route::plan::PlanSettings;
+use crate::route::{self, AnnounceState, Decision, Forwarding, Leave, PeerConfig, SpeakerConfig};
 use crate::source::file::{FileSource, NAME as FILES};
 use crate::state::{Settings, State};
 use crate::status::{BUILD, NodeStatus, VERSION};
@@ -148,7 +149,8 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     let mut announced_ready = false;
     let end = loop {
-        let deadline = core.next_deadline().map_or_else(|| Instant::now() + Duration::from_secs(3600), |at| at);
+        let deadline =
+            core.next_deadline().map_or_else(|| Instant::now() + Duration::from_secs(3600), |at| at);
         let event = tokio::select! {
             Some(event) = events.recv() => event,
             changed = routes.changed() => {
@@ -199,7 +201,9 @@ async fn run(path: PathBuf) -> Result<(), Error> {
         core.state.apply(event, Instant::now());
         let snapshot = routes.borrow().clone();
         core.step(&snapshot, &advertiser, &datapath);
-        if core.state.desired().drain == DrainStage::Detached && core.decision.as_ref().is_some_and(|d| d.may_detach) {
+        if core.state.desired().drain == DrainStage::Detached
+            && core.decision.as_ref().is_some_and(|d| d.may_detach)
+        {
             break End::Leave;
         }
         if core.state.finished() && core.state.desired().drain == DrainStage::None {
@@ -270,7 +274,12 @@ struct Core {
 
 impl Core {
     /// Decides anew and tells those who act.
-    fn step(&mut self, routes: &route::RouteStatus, advertiser: &route::Handle<SpeakerConfig>, datapath: &Datapath) {
+    fn step(
+        &mut self,
+        routes: &route::RouteStatus,
+        advertiser: &route::Handle<SpeakerConfig>,
+        datapath: &Datapath,
+    ) {
         let input = route::Input {
             desired: self.state.desired(),
             applied: self.state.applied(),
@@ -280,11 +289,13 @@ impl Core {
         let decision = self.announce.step(input, Instant::now());
         advertiser.follow(decision.plan.clone());
         let desired = self.state.desired();
-        let unload = if decision.generation == desired.generation { &decision.may_unload } else { &BTreeSet::new() };
-        let asked = self
-            .asked
-            .as_ref()
-            .is_some_and(|asked| asked.generation == desired.generation && asked.unload == *unload && asked.synced == desired.synced);
+        let unload =
+            if decision.generation == desired.generation { &decision.may_unload } else { &BTreeSet::new() };
+        let asked = self.asked.as_ref().is_some_and(|asked| {
+            asked.generation == desired.generation
+                && asked.unload == *unload
+                && asked.synced == desired.synced
+        });
         if !asked {
             let ask = Arc::new(Desired { unload: unload.clone(), ..desired.clone() });
             self.asked = Some(Arc::clone(&ask));
@@ -302,7 +313,7 @@ impl Core {
         for peer in routes.peers.values() {
             let role = match peer.role {
                 route::PeerRole::Upstream => config::PeerRole::Upstream,
-                route::PeerRole::Fabric => config::PeerRole::Fabric { export_vips: false },
+                route::PeerRole::Fabric => config::PeerRole::Fabric,
             };
             let established = peer.state == route::PeerState::Established;
             let status = event::PeerStatus {
@@ -316,7 +327,11 @@ impl Core {
     }
 
     /// Reads the configuration again: peers follow at once; the rest needs a restart, which loses no packet.
-    async fn reload(&mut self, path: &Path, advertiser: &route::Handle<SpeakerConfig>) -> Result<String, String> {
+    async fn reload(
+        &mut self,
+        path: &Path,
+        advertiser: &route::Handle<SpeakerConfig>,
+    ) -> Result<String, String> {
         let new = Config::load(path).map_err(|error| error.to_string())?;
         let restart = params(&new, &interfaces(&new)) != params(&self.config, &interfaces(&self.config));
         advertiser.configure(speaker(&new)).await;
@@ -385,7 +400,8 @@ fn params(config: &Config, interfaces: &[Interface]) -> Params {
 /// A time in the kernel's jiffies. CONFIG_HZ is not told to user space; the highest in use keeps the bound a lower one.
 fn jiffies(time: Duration) -> u32 {
     const HZ: u64 = 1000;
-    u32::try_from(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).saturating_mul(HZ) / 1000).unwrap_or(u32::MAX)
+    u32::try_from(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).saturating_mul(HZ) / 1000)
+        .unwrap_or(u32::MAX)
 }
 
 /// The rings' seed: derived from the region's key, so that all its gateways agree.
@@ -431,11 +447,11 @@ fn speaker(config: &Config) -> SpeakerConfig {
         asn: peer.asn,
         role: match peer.role {
             config::PeerRole::Upstream => route::PeerRole::Upstream,
-            config::PeerRole::Fabric { .. } => route::PeerRole::Fabric,
+            config::PeerRole::Fabric | config::PeerRole::FabricWithVips => route::PeerRole::Fabric,
         },
         password: peer.password.as_ref().and_then(|p| route::Password::new(p.expose().clone())),
         gtsm: peer.gtsm,
-        export_vips: matches!(peer.role, config::PeerRole::Fabric { export_vips: true }),
+        export_vips: peer.role == config::PeerRole::FabricWithVips,
         max_prefixes: 10_000,
     });
     let bgp = config.bgp.as_ref();

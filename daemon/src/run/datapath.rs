@@ -140,7 +140,8 @@ impl Worker {
         loop {
             let now = Instant::now();
             self.tick(now);
-            let wake = self.sent.map_or(self.next_beat.min(self.next_test), |_| now + Duration::from_millis(5));
+            let wake =
+                self.sent.map_or(self.next_beat.min(self.next_test), |_| now + Duration::from_millis(5));
             let first = match inbox.recv_timeout(wake.saturating_duration_since(now)) {
                 Ok(ask) => Some(ask),
                 Err(RecvTimeoutError::Timeout) => None,

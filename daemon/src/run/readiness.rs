@@ -41,7 +41,11 @@ pub(super) fn reasons(
             reasons.push(reason("not-attached", text, "restart the gateway once the interface is back"));
         } else if !interface.in_slot {
             let text = format!("another program sits in the load balancer's slot of {name}");
-            reasons.push(reason("not-in-slot", text, "stop the other gateway of this host, then restart this one"));
+            reasons.push(reason(
+                "not-in-slot",
+                text,
+                "stop the other gateway of this host, then restart this one",
+            ));
         }
     }
     if let Some(error) = &health.error {
@@ -81,7 +85,11 @@ fn unsynced(state: &State) -> NotReady {
     if problems.is_empty() {
         reason("not-synced", "objects have not been read yet", "wait")
     } else {
-        reason("not-synced", format!("objects have no good version: {}", problems.join("; ")), "correct the files")
+        reason(
+            "not-synced",
+            format!("objects have no good version: {}", problems.join("; ")),
+            "correct the files",
+        )
     }
 }
 
@@ -97,7 +105,8 @@ fn peers(config: &Config, routes: &RouteStatus) -> Vec<NotReady> {
             ("fabric", crate::route::PeerRole::Fabric)
         };
         let of_role = || routes.peers.values().filter(|peer| peer.role == wanted);
-        let ready = |peer: &crate::route::PeerStatus| peer.state == PeerState::Established && peer.end_of_rib_sent;
+        let ready =
+            |peer: &crate::route::PeerStatus| peer.state == PeerState::Established && peer.end_of_rib_sent;
         if !of_role().any(ready) {
             let states: Vec<String> = of_role()
                 .map(|peer| match &peer.last_error {

@@ -8,7 +8,8 @@ use crate::resolve::Outcome;
 use crate::route::{self, PeerState, RouteAttributes, RoutePlan};
 use crate::state::{State, Truth};
 use crate::status::{
-    BackendSummary, Condition, Interface, NodeStatus, NotReady, PeerStatus, RouteStatus, RuleStatus, Source, VERSION, rfc3339,
+    BackendSummary, Condition, Interface, NodeStatus, NotReady, PeerStatus, RouteStatus, RuleStatus, Source,
+    VERSION, rfc3339,
 };
 
 pub(super) fn node(
@@ -48,7 +49,11 @@ fn interface(config: &Config, status: &InterfaceStatus) -> Interface {
     let roles = [("uplink", &config.uplinks), ("fabric", &config.fabric)];
     Interface {
         name: status.name.clone(),
-        roles: roles.iter().filter(|(_, names)| names.contains(&status.name)).map(|(r, _)| (*r).into()).collect(),
+        roles: roles
+            .iter()
+            .filter(|(_, names)| names.contains(&status.name))
+            .map(|(r, _)| (*r).into())
+            .collect(),
         attached: status.attached,
         in_slot: status.in_slot,
     }
@@ -56,10 +61,11 @@ fn interface(config: &Config, status: &InterfaceStatus) -> Interface {
 
 fn rules(state: &State) -> Vec<RuleStatus> {
     let rule = |status: crate::state::RuleStatus| {
-        let served = state.index().resolution(&status.name).and_then(|resolution| match &resolution.outcome {
-            Outcome::Served(rule) => Some(rule.as_ref()),
-            _ => None,
-        });
+        let served =
+            state.index().resolution(&status.name).and_then(|resolution| match &resolution.outcome {
+                Outcome::Served(rule) => Some(rule.as_ref()),
+                _ => None,
+            });
         RuleStatus {
             origin: status.origin,
             vips: served.map(|rule| rule.vips.clone()).unwrap_or_default(),
@@ -88,7 +94,9 @@ fn rules(state: &State) -> Vec<RuleStatus> {
 }
 
 fn summary(rule: &Rule) -> BackendSummary {
-    let count = |wanted: fn(&crate::model::Backend) -> bool| rule.backends.iter().filter(|b| wanted(b)).count() as u32;
+    let count = |wanted: fn(&crate::model::Backend) -> bool| {
+        rule.backends.iter().filter(|b| wanted(b)).count() as u32
+    };
     let unhealthy = |b: &crate::model::Backend| b.health == crate::model::Health::Unhealthy;
     BackendSummary {
         configured: rule.backends.len() as u32,
@@ -106,7 +114,7 @@ fn peer(config: &Config, peer: &route::PeerStatus) -> PeerStatus {
         .bgp
         .iter()
         .flat_map(|bgp| &bgp.peers)
-        .any(|p| p.name == peer.name && p.role == crate::config::PeerRole::Fabric { export_vips: true });
+        .any(|p| p.name == peer.name && p.role == crate::config::PeerRole::FabricWithVips);
     PeerStatus {
         name: peer.name.clone(),
         role: if exports { "fabric-with-vips".into() } else { peer.role.to_string() },
@@ -120,7 +128,7 @@ fn peer(config: &Config, peer: &route::PeerStatus) -> PeerStatus {
         unsendable: peer.unsendable,
         received: peer.received,
         hold_time: peer.hold_time,
-        restart_time: peer.restart_time,
+        restart_time: peer.graceful_restart.map(|g| g.restart_time),
         last_error: peer.last_error.clone(),
     }
 }
@@ -133,12 +141,15 @@ fn prefixes(config: &Config, routes: &route::RouteStatus, plan: &RoutePlan) -> V
     let told = |prefix: &ipnet::IpNet| -> Vec<String> {
         let exports = |name: &str| {
             let mut peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
-            peers.any(|p| p.name == name && p.role == crate::config::PeerRole::Fabric { export_vips: true })
+            peers.any(|p| p.name == name && p.role == crate::config::PeerRole::FabricWithVips)
         };
-        let current = routes.peers.values().filter(|p| p.state == PeerState::Established && p.settled >= plan.revision);
-        let told = current.filter(|p| plan.routes_for(p.role, exports(&p.name)).any(|(net, _)| net == *prefix));
+        let current =
+            routes.peers.values().filter(|p| p.state == PeerState::Established && p.settled >= plan.revision);
+        let told =
+            current.filter(|p| plan.routes_for(p.role, exports(&p.name)).any(|(net, _)| net == *prefix));
         told.map(|p| p.name.clone()).collect()
     };
     let all = plan.node.iter().chain(plan.vips.iter());
-    all.map(|(prefix, a)| RouteStatus { prefix: *prefix, peers: told(prefix), communities: text(a) }).collect()
+    all.map(|(prefix, a)| RouteStatus { prefix: *prefix, peers: told(prefix), communities: text(a) })
+        .collect()
 }

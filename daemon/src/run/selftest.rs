@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 
 use crate::model::{
-    Affinity, Backend, BackendId, Drain, Endpoint, Health, ObjectName, OnAllDown, Protocol, RingSize, Rule, Sid, VipKey,
+    Affinity, Backend, BackendId, Drain, Endpoint, Health, ObjectName, OnAllDown, Protocol, RingSize, Rule,
+    Sid, VipKey,
 };
 
 /// The reserved VIP and its client, of the discard-only prefix (RFC 6666): never routed, never announced.

@@ -9,6 +9,7 @@
 //! Both tenants use the same private addresses; the same pod numbers exist in both.
 
 mod gateway;
+mod live;
 mod objects;
 mod routers;
 
@@ -17,7 +18,8 @@ use std::path::PathBuf;
 use labkit::topology::{FrrDaemon, TopologyBuilder};
 
 pub use gateway::{Gateway, weir_binary};
-pub use objects::{Objects, endpoint, rule};
+pub use live::{Live, SOON};
+pub use objects::{Objects, PORT, endpoint, rule};
 
 /// A tenant: its VPC, its VIP, its pods' table on a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

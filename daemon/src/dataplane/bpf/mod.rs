@@ -31,7 +31,7 @@ pub struct Interface {
 }
 
 /// What a gateway loads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
     /// Pin path on a BPF file system.
     pub pins: PathBuf,
