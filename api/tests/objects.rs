@@ -257,6 +257,11 @@ fn an_endpoint_names_its_sid_whole_or_by_function_and_argument() {
     "  healthCheck: { type: http, http: { path: healthz, statuses: [200, 20] } }\n  protocol",
     "11: spec.healthCheck.http.path: healthz is no path of a request; begin it with / and escape spaces|11: spec.healthCheck.http.statuses[1]: 20 is no HTTP status; give a number from 100 to 599"
 )]
+#[case(
+    "fd00::1\"\n      port: 443\n    - address: \"fd00::2",
+    "10.0.0.1\"\n      port: 443\n    - address: \"::ffff:10.0.0.1",
+    "16: spec.backends[1].address: ::ffff:10.0.0.1 is the address of spec.backends[0] again; name each backend once"
+)]
 fn a_bad_rule_is_refused_with_line_field_value_and_remedy(
     #[case] from: &str,
     #[case] to: &str,

@@ -79,8 +79,11 @@ fn spec(size: RingSize, ids: &[BackendId], dead: Option<usize>) -> RingSpec<'_> 
     RingSpec::new(size, Seed([7; 16]), members.collect())
 }
 
+/// A name and what is timed under it.
+type Subject<'a> = (&'a str, Box<dyn FnMut() + 'a>);
+
 /// Fastest of interleaved runs, so that a busy machine slows all subjects alike.
-fn fastest(subjects: &mut [(&str, Box<dyn FnMut() + '_>)]) -> Vec<Duration> {
+fn fastest(subjects: &mut [Subject<'_>]) -> Vec<Duration> {
     let mut best = vec![Duration::MAX; subjects.len()];
     for _ in 0..60 {
         for ((_, run), best) in subjects.iter_mut().zip(&mut best) {
@@ -99,7 +102,7 @@ fn ratios(size: RingSize, members: u32) {
     let base = Base::build(&whole);
     let ring = base.heal(&dead);
     let slots = size.slots();
-    let mut subjects: [(&str, Box<dyn FnMut() + '_>); 5] = [
+    let mut subjects: [Subject<'_>; 5] = [
         ("remainder", Box::new(|| drop(std::hint::black_box(remainder(slots, &ids))))),
         ("subtraction", Box::new(|| drop(std::hint::black_box(subtraction(slots, &ids))))),
         ("build", Box::new(|| drop(std::hint::black_box(Base::build(&whole))))),

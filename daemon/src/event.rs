@@ -22,6 +22,8 @@ pub enum Event {
     Peer(PeerStatus),
     /// An operator asks the gateway to leave for good.
     Drain,
+    /// The daemon stops to be started again: nothing is withdrawn or unloaded.
+    Shutdown,
     /// Time has passed.
     Tick,
 }

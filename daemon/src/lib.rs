@@ -3,7 +3,7 @@
 //! Modules and who may import whom (a test reads the `use` lines and enforces it):
 //!
 //! ```text
-//! model ← desired, maglev, flow, event ← state ← { source, dataplane, route } ← run ← cli
+//! model ← desired, maglev, flow, event ← state ← { source, dataplane, route } ← inspect ← { admin, metrics } ← run ← cli
 //! ```
 //!
 //! Modules in braces never import each other; they meet in `Event`, `Desired` and `Applied`.
@@ -21,6 +21,7 @@ pub mod maglev;
 pub mod metrics;
 pub mod model;
 pub mod resolve;
+pub mod route;
 pub mod run;
 pub mod source;
 pub mod state;

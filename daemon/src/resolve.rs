@@ -72,6 +72,7 @@ pub struct Index {
     /// Rules that name an address as backend.
     users: HashMap<Place, BTreeSet<Name>>,
     resolutions: BTreeMap<Name, Resolution>,
+    computed: u64,
 }
 
 fn name(loaded: &Loaded) -> Name {
@@ -97,12 +98,18 @@ impl Index {
             losers: HashMap::new(),
             users: HashMap::new(),
             resolutions: BTreeMap::new(),
+            computed: 0,
         }
     }
 
     /// What becomes of each rule, by name.
     pub fn resolutions(&self) -> impl Iterator<Item = (&ObjectName, &Resolution)> {
         self.resolutions.iter().map(|(n, r)| (&**n, r))
+    }
+
+    /// How many resolutions were worked out since the start: one changed object costs only the rules it touches.
+    pub const fn computed(&self) -> u64 {
+        self.computed
     }
 
     /// What becomes of one rule.
@@ -126,17 +133,17 @@ impl Index {
             match &loaded.object {
                 CheckedObject::Rule(rule) => self.forget_rule(&name(loaded), rule, &mut keys, &mut dirty),
                 CheckedObject::Endpoint(endpoint) => {
-                    self.forget_endpoint(&name(loaded), endpoint, &mut places)
+                    self.forget_endpoint(&name(loaded), endpoint, &mut places);
                 }
             }
         }
         for loaded in &added {
             match &loaded.object {
                 CheckedObject::Rule(rule) => {
-                    self.learn_rule(&name(loaded), loaded, rule, &mut keys, &mut dirty)
+                    self.learn_rule(&name(loaded), loaded, rule, &mut keys, &mut dirty);
                 }
                 CheckedObject::Endpoint(endpoint) => {
-                    self.learn_endpoint(&name(loaded), loaded, endpoint, &mut places)
+                    self.learn_endpoint(&name(loaded), loaded, endpoint, &mut places);
                 }
             }
         }
@@ -150,6 +157,7 @@ impl Index {
                 CheckedObject::Rule(rule) => Some(self.resolve(&name, rule)),
                 CheckedObject::Endpoint(_) => None,
             });
+            self.computed += 1;
             let old = match new.clone() {
                 Some(new) => self.resolutions.insert(Arc::clone(&name), new),
                 None => self.resolutions.remove(&name),

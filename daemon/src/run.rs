@@ -1,17 +1,470 @@
-//! Placeholder until the gateway's main loop is merged here.
+//! The gateway's main loop: events in, decisions out, one owner of the truth.
+//!
+//! ```text
+//! source ─┐                        ┌─► datapath thread ─► maps
+//! routes ─┼─► Event ─► State ─► Desired ─► AnnounceState ─► RoutePlan ─► BGP
+//! admin ──┘                        └─► NodeStatus ─► admin socket, metrics
+//! ```
 
-use std::path::Path;
+mod datapath;
+mod readiness;
+mod report;
+pub mod selftest;
+mod signals;
+mod sysctl;
 
-/// Why the gateway ended.
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+use weir_bpf::abi;
+
+use self::datapath::{Ask, Datapath, Health};
+use self::signals::{Signal, Signals};
+use crate::admin::{self, AdminCommand};
+use crate::config::{self, Config, ConfigError, XdpMode};
+use crate::dataplane::bpf::{Bpf, Interface, Maps, Mode, Params};
+use crate::dataplane::nexthop::Monitor;
+use crate::dataplane::{self, Limits};
+use crate::desired::{Desired, DrainStage};
+use crate::event::{self, Event};
+use crate::flow::HashKey;
+use crate::inspect::PinnedSet;
+use crate::maglev::Seed;
+use crate::metrics;
+use crate::resolve::Site;
+use crate::route::bgp::{Bgp, Start};
+use crate::route::plan::PlanSettings;
+use crate::route::{self, AnnounceState, Decision, Forwarding, Leave, PeerConfig, SpeakerConfig};
+use crate::source::file::{FileSource, NAME as FILES};
+use crate::state::{Settings, State};
+use crate::status::{BUILD, NodeStatus, VERSION};
+
+/// Least time between two reports; a burst of changes is one.
+const REPORT: Duration = Duration::from_millis(200);
+
+/// Why the gateway could not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This build holds no gateway.
-    #[error("run the gateway: this build has no main loop yet; use a complete build")]
-    Missing,
+    /// The configuration is refused.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The data plane could not be set up.
+    #[error("set up the data plane: {0}")]
+    Dataplane(#[from] dataplane::Error),
+    /// The admin socket could not be opened.
+    #[error("open the admin socket: {0}")]
+    Admin(#[from] admin::AdminError),
+    /// The metrics address could not be opened.
+    #[error(transparent)]
+    Metrics(#[from] metrics::BindError),
+    /// The process could not be set up.
+    #[error("start: {0}")]
+    Io(#[from] std::io::Error),
 }
 
-/// Runs the gateway until it is told to stop.
-pub fn gateway(_config: &Path) -> Result<(), Error> {
-    Err(Error::Missing)
+/// Runs a gateway until it is told to stop: for a restart, with everything left in place, or for good.
+pub fn gateway(config: &Path) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(run(config.into()))
+}
+
+/// How the main loop ended.
+enum End {
+    /// Routers keep our routes, the kernel keeps our programs.
+    Restart,
+    /// Everything goes.
+    Leave,
+}
+
+async fn run(path: PathBuf) -> Result<(), Error> {
+    let config = Config::load(&path)?;
+    info!(version = VERSION, node = %config.node, region = %config.region, "gateway starts");
+    let mut signals = Signals::listen()?;
+    let interfaces = interfaces(&config);
+    let unset = sysctl::ensure(interfaces.iter().map(|i| i.name.as_str()));
+    for setting in &unset {
+        error!(interface = %setting.interface, reason = %setting.reason, "forwarding cannot be enabled");
+    }
+    let mut bpf = Bpf::open(&params(&config, &interfaces))?;
+    let maps = bpf.take_maps().ok_or_else(|| lost("maps"))?;
+    let adopted = bpf.adopted();
+    let forwarding = if datapath::forwarded(&bpf) { Forwarding::Preserved } else { Forwarding::NotPreserved };
+    info!(adopted, vips = datapath::adopted_keys(&maps)?, "data plane attached");
+    let readers = maps.directory().to_path_buf();
+
+    let (events_in, mut events) = mpsc::channel(1024);
+    let (health_in, health) = watch::channel(Health::default());
+    let (sids_in, mut sids) = watch::channel(BTreeSet::new());
+    let self_test = selftest::rule(&config.node, &config.region, config.locator.self_test_sid());
+    let uplink = config.uplinks.first().cloned().unwrap_or_default();
+    let datapath = Datapath::start(
+        bpf,
+        maps,
+        Seed::from_region_key(config.hash_key.expose()),
+        self_test,
+        uplink,
+        events_in.clone(),
+        health_in,
+        sids_in,
+    )?;
+    let fabric: BTreeSet<String> = config.fabric.iter().cloned().collect();
+    let (monitor, mut next_hops) = Monitor::spawn(fabric);
+
+    let source = FileSource::new(&config.objects, config.timers.settle, config.timers.rescan);
+    let rescan = source.rescan_handle();
+    let stop = CancellationToken::new();
+    let files = tokio::spawn(source.run(events_in.clone(), stop.clone()));
+
+    let start = if adopted { Start::Restarted } else { Start::Fresh };
+    let speaker = speaker(&config);
+    let advertiser = route::Handle::spawn(Bgp::new(speaker, start));
+    let mut routes = advertiser.status();
+
+    let first = Arc::new(NodeStatus::starting(&config.node, &config.region));
+    let (status_in, status) = watch::channel(first);
+    let (commands_in, mut commands) = mpsc::channel(16);
+    let server = admin::Server::bind(&config.admin).await?;
+    let admin = tokio::spawn(server.serve(status.clone(), commands_in, stop.clone().cancelled_owned()));
+    let beats = health.clone();
+    let sources = metrics::Sources {
+        status: status.clone(),
+        counters: Arc::new(PinnedSet { directory: readers }),
+        heartbeat: Arc::new(move || beats.borrow().beat),
+    };
+    let listener = metrics::bind(config.metrics).await?;
+    let metrics = tokio::spawn(metrics::serve(listener, sources, stop.clone().cancelled_owned()));
+
+    let mut core = Core {
+        state: State::new(settings(&config)),
+        announce: AnnounceState::new(plan_settings(&config)),
+        decision: None,
+        forwarding,
+        asked: None,
+        health,
+        unset,
+        config,
+    };
+    core.step(&routes.borrow_and_update().clone(), &advertiser, &datapath);
+    sd_notify::notify(false, &[sd_notify::NotifyState::Status("starting")]).ok();
+
+    let mut report_at = tokio::time::Instant::now();
+    let mut second = tokio::time::interval(Duration::from_secs(1));
+    let mut announced_ready = false;
+    let end = loop {
+        let deadline =
+            core.next_deadline().map_or_else(|| Instant::now() + Duration::from_secs(3600), |at| at);
+        let event = tokio::select! {
+            Some(event) = events.recv() => event,
+            changed = routes.changed() => {
+                if changed.is_err() { break End::Restart }
+                core.peers(&routes.borrow().clone());
+                Event::Tick
+            }
+            Some(update) = next_hops.recv() => {
+                datapath.ask(Ask::NextHops(update));
+                continue;
+            }
+            changed = sids.changed() => {
+                if changed.is_ok() { monitor.watch(sids.borrow_and_update().clone()); }
+                continue;
+            }
+            Some(command) = commands.recv() => match command {
+                AdminCommand::Drain(answer) => {
+                    let _ = answer.send(Ok("the gateway leaves for good".into()));
+                    Event::Drain
+                }
+                AdminCommand::Reload(answer) => {
+                    let outcome = core.reload(&path, &advertiser).await;
+                    rescan.ask();
+                    let _ = answer.send(outcome);
+                    Event::Tick
+                }
+            },
+            signal = signals.next() => match signal {
+                Signal::Reload => {
+                    if let Err(error) = core.reload(&path, &advertiser).await {
+                        error!(%error, "configuration not read again");
+                    }
+                    rescan.ask();
+                    Event::Tick
+                }
+                Signal::Terminate if signals::leaving_for_good(&core.config.drain_marker) => {
+                    info!("asked to stop while the host goes or its drain marker is set: draining");
+                    Event::Drain
+                }
+                Signal::Terminate => Event::Shutdown,
+            },
+            _ = second.tick() => {
+                core.unset = sysctl::ensure(core.config.uplinks.iter().chain(&core.config.fabric).map(String::as_str));
+                Event::Tick
+            }
+            () = tokio::time::sleep_until(deadline.into()) => Event::Tick,
+        };
+        core.state.apply(event, Instant::now());
+        let snapshot = routes.borrow().clone();
+        core.step(&snapshot, &advertiser, &datapath);
+        if core.state.desired().drain == DrainStage::Detached
+            && core.decision.as_ref().is_some_and(|d| d.may_detach)
+        {
+            break End::Leave;
+        }
+        if core.state.finished() && core.state.desired().drain == DrainStage::None {
+            break End::Restart;
+        }
+        let now = tokio::time::Instant::now();
+        if now >= report_at {
+            report_at = now + REPORT;
+            let report = core.report(&snapshot);
+            if report.ready != announced_ready {
+                announced_ready = report.ready;
+                signals::say_ready(&report);
+            }
+            status_in.send_if_modified(|current| {
+                let changed = **current != report;
+                if changed {
+                    *current = Arc::new(report);
+                }
+                changed
+            });
+        }
+    };
+    stop.cancel();
+    match end {
+        End::Restart => {
+            info!("stopping for a restart: routes and programs stay");
+            advertiser.restart().await;
+            datapath.leave_running();
+        }
+        End::Leave => {
+            info!("leaving for good: routes are withdrawn, programs go");
+            let leave = Leave {
+                reason: "drained".into(),
+                shutdown_wait: core.config.timers.graceful_shutdown,
+                withdraw_wait: core.config.timers.drain,
+            };
+            advertiser.leave(leave).await;
+            let (answer, done) = oneshot::channel();
+            datapath.ask(Ask::Detach(answer));
+            match done.await {
+                Ok(Ok(())) => info!("detached"),
+                Ok(Err(error)) => error!(%error, "not detached"),
+                Err(_) => error!("not detached: the data plane's thread has ended"),
+            }
+        }
+    }
+    let _ = tokio::join!(files, admin, metrics);
+    info!("gateway ends");
+    Ok(())
+}
+
+fn lost(what: &'static str) -> dataplane::Error {
+    dataplane::Error::Load { program: what, reason: "taken twice".into() }
+}
+
+/// State and what is decided from it.
+struct Core {
+    config: Config,
+    state: State,
+    announce: AnnounceState,
+    decision: Option<Decision>,
+    forwarding: Forwarding,
+    /// What the datapath thread was last asked to hold.
+    asked: Option<Arc<Desired>>,
+    health: watch::Receiver<Health>,
+    unset: Vec<sysctl::Unset>,
+}
+
+impl Core {
+    /// Decides anew and tells those who act.
+    fn step(
+        &mut self,
+        routes: &route::RouteStatus,
+        advertiser: &route::Handle<SpeakerConfig>,
+        datapath: &Datapath,
+    ) {
+        let input = route::Input {
+            desired: self.state.desired(),
+            applied: self.state.applied(),
+            settled: routes.settled,
+            forwarding: self.forwarding,
+        };
+        let decision = self.announce.step(input, Instant::now());
+        advertiser.follow(decision.plan.clone());
+        let desired = self.state.desired();
+        let unload =
+            if decision.generation == desired.generation { &decision.may_unload } else { &BTreeSet::new() };
+        let asked = self.asked.as_ref().is_some_and(|asked| {
+            asked.generation == desired.generation
+                && asked.unload == *unload
+                && asked.synced == desired.synced
+        });
+        if !asked {
+            let ask = Arc::new(Desired { unload: unload.clone(), ..desired.clone() });
+            self.asked = Some(Arc::clone(&ask));
+            datapath.ask(Ask::Desired(ask));
+        }
+        self.decision = Some(decision);
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let step = self.decision.as_ref().and_then(|decision| decision.next_step);
+        [self.state.next_deadline(), step].into_iter().flatten().min()
+    }
+
+    fn peers(&mut self, routes: &route::RouteStatus) {
+        for peer in routes.peers.values() {
+            let role = match peer.role {
+                route::PeerRole::Upstream => config::PeerRole::Upstream,
+                route::PeerRole::Fabric => config::PeerRole::Fabric,
+            };
+            let established = peer.state == route::PeerState::Established;
+            let status = event::PeerStatus {
+                name: peer.name.clone(),
+                role,
+                established,
+                synced: established && peer.end_of_rib_sent,
+            };
+            self.state.apply(Event::Peer(status), Instant::now());
+        }
+    }
+
+    /// Reads the configuration again: peers follow at once; the rest needs a restart, which loses no packet.
+    async fn reload(
+        &mut self,
+        path: &Path,
+        advertiser: &route::Handle<SpeakerConfig>,
+    ) -> Result<String, String> {
+        let new = Config::load(path).map_err(|error| error.to_string())?;
+        let restart = params(&new, &interfaces(&new)) != params(&self.config, &interfaces(&self.config));
+        advertiser.configure(speaker(&new)).await;
+        if restart {
+            warn!("interfaces, locator, key, limits or XDP mode changed: restart the gateway to use them");
+            return Ok("peers follow the new configuration; restart the gateway for the rest".into());
+        }
+        self.config.bgp = new.bgp;
+        Ok("configuration and objects are read again".into())
+    }
+
+    fn report(&mut self, routes: &route::RouteStatus) -> NodeStatus {
+        let health = self.health.borrow_and_update().clone();
+        let reasons = readiness::reasons(&self.config, &self.state, &health, routes, &self.unset);
+        report::node(&self.config, &self.state, &health, routes, self.announce.plan(), reasons)
+    }
+}
+
+fn interfaces(config: &Config) -> Vec<Interface> {
+    let mut interfaces: Vec<Interface> = Vec::new();
+    let roles = [(&config.uplinks, abi::ROLE_UPLINK), (&config.fabric, abi::ROLE_FABRIC)];
+    for (names, role) in roles {
+        for name in names {
+            match interfaces.iter_mut().find(|i| i.name == *name) {
+                Some(interface) => interface.role |= role,
+                None => interfaces.push(Interface { name: name.clone(), role }),
+            }
+        }
+    }
+    interfaces
+}
+
+fn params(config: &Config, interfaces: &[Interface]) -> Params {
+    let key = HashKey::from_region_key(config.hash_key.expose());
+    let half = |octets: [u8; 16], at: usize| u64::from_ne_bytes(std::array::from_fn(|i| octets[at + i]));
+    let source = config.locator.source().octets();
+    let self_test = config.locator.self_test_sid().octets();
+    let limits = &config.limits;
+    Params {
+        pins: config.pins.clone(),
+        interfaces: interfaces.to_vec(),
+        limits: Limits {
+            vips: limits.vips,
+            backends: limits.backends,
+            ring_slots: limits.ring_slots,
+            next_hops: limits.next_hops,
+        },
+        mode: match config.xdp_mode {
+            XdpMode::Native => Mode::Native,
+            XdpMode::Generic => Mode::Generic,
+        },
+        constants: abi::Config {
+            nh: key.nh,
+            fin: key.fin,
+            src_hi: half(source, 0),
+            src_lo: half(source, 8),
+            selftest_lo: half(self_test, 8),
+            role: 0,
+            icmp_rate: config.icmp_rate,
+            heartbeat_jiffies: jiffies(config.timers.heartbeat),
+            build: BUILD,
+        },
+    }
+}
+
+/// A time in the kernel's jiffies. CONFIG_HZ is not told to user space; the highest in use keeps the bound a lower one.
+fn jiffies(time: Duration) -> u32 {
+    const HZ: u64 = 1000;
+    u32::try_from(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).saturating_mul(HZ) / 1000)
+        .unwrap_or(u32::MAX)
+}
+
+fn settings(config: &Config) -> Settings {
+    Settings {
+        site: Site { region: config.region.clone(), block: config.locator.block },
+        sources: BTreeSet::from([FILES.to_owned()]),
+        graceful_shutdown: config.timers.graceful_shutdown,
+        drain: config.timers.drain,
+    }
+}
+
+fn plan_settings(config: &Config) -> PlanSettings {
+    let bgp = config.bgp.as_ref();
+    PlanSettings {
+        region: config.region.clone(),
+        locator: Some(config.locator.prefix()),
+        region_community: route::LargeCommunity::of_region(bgp.map_or(0, |b| b.asn), &config.region),
+        communities: bgp
+            .map(|b| b.communities.iter().map(|(a, n)| u32::from(*a) << 16 | u32::from(*n)).collect())
+            .unwrap_or_default(),
+        drain_time: config.timers.drain,
+    }
+}
+
+fn speaker(config: &Config) -> SpeakerConfig {
+    let peers = config.bgp.iter().flat_map(|bgp| &bgp.peers).map(|peer| PeerConfig {
+        name: peer.name.clone(),
+        address: peer.address,
+        port: peer.port,
+        local_address: peer.local_address.unwrap_or(match peer.address {
+            std::net::IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+            std::net::IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        }),
+        asn: peer.asn,
+        role: match peer.role {
+            config::PeerRole::Upstream => route::PeerRole::Upstream,
+            config::PeerRole::Fabric | config::PeerRole::FabricWithVips => route::PeerRole::Fabric,
+        },
+        password: peer.password.as_ref().and_then(|p| route::Password::new(p.expose().clone())),
+        gtsm: peer.gtsm,
+        export_vips: peer.role == config::PeerRole::FabricWithVips,
+        max_prefixes: 10_000,
+    });
+    let bgp = config.bgp.as_ref();
+    SpeakerConfig {
+        asn: bgp.map_or(0, |b| b.asn),
+        router_id: bgp.map_or(std::net::Ipv4Addr::UNSPECIFIED, |b| b.router_id),
+        hold_time: u16::try_from(config.timers.hold_time.as_secs()).unwrap_or(u16::MAX),
+        restart_time: bgp.map(|b| u16::try_from(b.restart_time.as_secs()).unwrap_or(4095)),
+        send_hold_time: None,
+        peers: peers.collect(),
+    }
+}
+
+/// Opens the maps that serve now, for readers.
+pub fn serving_maps(directory: &Path) -> Result<Maps, dataplane::Error> {
+    Maps::open(directory, dataplane::bpf::limits_of(directory)?)
 }

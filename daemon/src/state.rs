@@ -39,6 +39,7 @@ pub struct State {
     peers: BTreeMap<String, PeerStatus>,
     applied: Applied,
     draining_since: Option<Instant>,
+    stopping: bool,
 }
 
 impl State {
@@ -53,6 +54,7 @@ impl State {
             peers: BTreeMap::new(),
             applied: Applied::default(),
             draining_since: None,
+            stopping: false,
         }
     }
 
@@ -81,6 +83,11 @@ impl State {
         &self.index
     }
 
+    /// The daemon is to end now: it was asked to stop, or it has left for good.
+    pub fn finished(&self) -> bool {
+        self.stopping || self.desired.drain == DrainStage::Detached
+    }
+
     /// Takes an event; tells whether [`State::desired`] changed, in which case its generation grew.
     pub fn apply(&mut self, event: Event, now: Instant) -> bool {
         let mut changed = false;
@@ -101,6 +108,7 @@ impl State {
             Event::Drain => {
                 self.draining_since.get_or_insert(now);
             }
+            Event::Shutdown => self.stopping = true,
             Event::Tick => {}
         }
         changed |= self.progress(now);

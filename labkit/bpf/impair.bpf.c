@@ -157,13 +157,13 @@ static __always_inline int impair(struct __sk_buff *skb, __u64 flags)
 	return TC_ACT_UNSPEC;
 }
 
-SEC("tc")
+SEC("classifier")
 int labkit_ingress(struct __sk_buff *skb)
 {
 	return impair(skb, BPF_F_INGRESS);
 }
 
-SEC("tc")
+SEC("classifier")
 int labkit_egress(struct __sk_buff *skb)
 {
 	return impair(skb, 0);

@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use aya::programs::{ProgramFd, Xdp as XdpProgram};
 
@@ -63,8 +64,10 @@ pub(crate) fn configure(topology: &Topology, node: &Node, ns: &Netns, dir: &Path
             write_sysctl(name, value)?;
         }
         for address in &node.addresses {
-            netlink.add_address(&address.interface, address.address).await?;
+            netlink.request_address(&address.interface, address.address).await?;
         }
+        let addresses: Vec<IpAddr> = node.addresses.iter().map(|address| address.address.addr()).collect();
+        netlink.wait_local(&addresses).await?;
         for rule in &node.rules {
             netlink.add_rule(rule).await?;
         }
@@ -88,20 +91,27 @@ pub(crate) fn write_file(path: &Path, content: &[u8]) -> Result<()> {
 /// The pass-through program, loaded once a process. Interfaces hold it by themselves.
 fn pass_through() -> Result<&'static ProgramFd> {
     static LOADED: OnceLock<ProgramFd> = OnceLock::new();
+    static LOADING: Mutex<()> = Mutex::new(());
+    // Nodes are configured side by side: one loads, the others wait for it.
+    let _loading = LOADING.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(fd) = LOADED.get() {
         return Ok(fd);
     }
-    let failed = |e: &dyn std::fmt::Display| Error::Answer {
+    let fd = load_pass_through().map_err(|cause| Error::Bpf {
         operation: "load BPF program",
         object: "labkit_pass".into(),
-        problem: e.to_string(),
-    };
-    let mut object = aya::Ebpf::load(PASS).map_err(|e| failed(&e))?;
-    let program = object.program_mut("labkit_pass").ok_or_else(|| failed(&"not in the object"))?;
-    let program: &mut XdpProgram = program.try_into().map_err(|e| failed(&e))?;
-    program.load().map_err(|e| Error::bpf("load BPF program", "labkit_pass", e))?;
-    let fd = program.fd().map_err(|e| failed(&e))?.try_clone().map_err(|e| failed(&e))?;
+        cause,
+    })?;
     Ok(LOADED.get_or_init(|| fd))
+}
+
+fn load_pass_through() -> Result<ProgramFd, Box<dyn std::error::Error + Send + Sync>> {
+    // Without the kernel's types, which it does not need and which take long to read.
+    let mut object = aya::EbpfLoader::new().btf(None).load(PASS)?;
+    let program: &mut XdpProgram =
+        object.program_mut("labkit_pass").ok_or("not in the object")?.try_into()?;
+    program.load()?;
+    Ok(program.fd()?.try_clone()?)
 }
 
 /// Loads an nftables rule set with the `nft` program.

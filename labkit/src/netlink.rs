@@ -1,7 +1,9 @@
 //! Links, addresses, routes and rules of a namespace, by rtnetlink from a thread inside it.
 
 mod convert;
+mod snapshot;
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -19,11 +21,13 @@ use crate::lab::MAIN_TABLE;
 use crate::netns::Netns;
 use crate::topology::{Route, Rule};
 
+pub use snapshot::Snapshot;
+
 /// `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`): native XDP or an error.
 const XDP_NATIVE: u32 = 1 << 2;
 
-/// Longest wait for a carrier.
-const CARRIER_WITHIN: Duration = Duration::from_secs(5);
+/// Longest wait for what the kernel does a moment after it was asked.
+const EFFECT_WITHIN: Duration = Duration::from_secs(5);
 
 /// One end of a veth pair to be made.
 #[derive(Clone, Copy, Debug)]
@@ -162,12 +166,12 @@ impl Netlink {
     /// Waits until an interface is operational: the kernel acts on a change of carrier a moment later, and until then it drops
     /// what is sent.
     pub async fn wait_operational(&self, interface: &str) -> Result<()> {
-        let deadline = tokio::time::Instant::now() + CARRIER_WITHIN;
+        let deadline = tokio::time::Instant::now() + EFFECT_WITHIN;
         while !self.is_operational(interface).await? {
             if tokio::time::Instant::now() >= deadline {
                 return Err(Error::Timeout {
                     what: format!("carrier of {}", self.object(interface)),
-                    within: CARRIER_WITHIN,
+                    within: EFFECT_WITHIN,
                     last: "the interface is not operational; is its other end up?".into(),
                 });
             }
@@ -187,8 +191,14 @@ impl Netlink {
         .await
     }
 
-    /// Adds an address, without duplicate address detection.
+    /// Adds an address, without duplicate address detection, and waits until the host answers to it.
     pub async fn add_address(&self, interface: &str, address: IpNet) -> Result<()> {
+        self.request_address(interface, address).await?;
+        self.wait_local(&[address.addr()]).await
+    }
+
+    /// Adds an address; an IPv6 one takes effect a moment later, see [`Netlink::wait_local`].
+    pub(crate) async fn request_address(&self, interface: &str, address: IpNet) -> Result<()> {
         let mut request =
             self.handle.address().add(self.index(interface)?, address.addr(), address.prefix_len());
         if address.addr().is_ipv6() {
@@ -197,6 +207,32 @@ impl Netlink {
         request.execute().await.map_err(|cause| {
             Error::netlink("add address", self.object(format!("{address} to {interface}")), cause)
         })
+    }
+
+    /// Waits until the kernel delivers these addresses locally. It adds the local route of an IPv6 address from a work queue
+    /// (`addrconf_dad_work`, net/ipv6/addrconf.c); until then the address is there but nobody answers to it.
+    pub(crate) async fn wait_local(&self, addresses: &[IpAddr]) -> Result<()> {
+        let deadline = tokio::time::Instant::now() + EFFECT_WITHIN;
+        loop {
+            let mut local = HashSet::new();
+            for query in convert::route_queries() {
+                let messages = self.handle.route().get(query).execute().try_collect::<Vec<_>>().await;
+                let messages = messages
+                    .map_err(|cause| Error::netlink("read routes", self.object("local table"), cause))?;
+                local.extend(messages.iter().filter_map(convert::local_address));
+            }
+            let Some(missing) = addresses.iter().find(|address| !local.contains(address)) else {
+                return Ok(());
+            };
+            if tokio::time::Instant::now() >= deadline {
+                return Err(Error::Timeout {
+                    what: format!("effect of address {}", self.object(missing)),
+                    within: EFFECT_WITHIN,
+                    last: "no local route; is its interface up?".into(),
+                });
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     }
 
     /// Removes an address.

@@ -1,6 +1,9 @@
 //! FRR routers in a lab: BGP between them, routes in the kernel, their absence after a death.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
+
+use std::fmt::Write;
 
 use common::SOON;
 use labkit::Lab;
@@ -11,11 +14,12 @@ use labkit::topology::{FrrDaemon, Topology};
 fn bgp(asn: u32, id: u8, peers: &[(&str, u32)], networks: &str) -> String {
     let mut text = format!("router bgp {asn}\n bgp router-id 192.0.2.{id}\n no bgp ebgp-requires-policy\n");
     for (address, peer_asn) in peers {
-        text += &format!(" neighbor {address} remote-as {peer_asn}\n neighbor {address} timers connect 1\n");
+        writeln!(text, " neighbor {address} remote-as {peer_asn}\n neighbor {address} timers connect 1")
+            .unwrap();
     }
     text += " address-family ipv6 unicast\n";
     for (address, _) in peers {
-        text += &format!("  neighbor {address} activate\n");
+        writeln!(text, "  neighbor {address} activate").unwrap();
     }
     text + &format!("{networks} exit-address-family\nexit\n")
 }

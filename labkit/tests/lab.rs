@@ -1,4 +1,5 @@
 //! Labs as they are meant to be used: traffic through real kernels' routing, apart from each other, gone at the end.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 
@@ -287,6 +288,6 @@ fn assert_gone(record: &labkit::state::Record) {
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
         let left = String::from_utf8_lossy(&environment).contains(&format!("LABKIT_LAB={}", record.lab));
-        assert!(!left, "process {:?} is left", entry.path());
+        assert!(!left, "process {} is left", entry.path().display());
     }
 }

@@ -1,4 +1,5 @@
 //! Namespaces made by threads: separate from the caller's and from each other, gone when removed.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::net::{Ipv6Addr, TcpListener};
 

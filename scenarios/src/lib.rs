@@ -1,3 +1,4 @@
 //! Topologies, roles, packet cases and scenarios that prove Weir over the wire.
 
 pub mod packets;
+pub mod region;

@@ -40,11 +40,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
 
 /// One problem a line, then a summary.
 fn text(report: &Report) -> String {
-    let mut text: String = report.problems.iter().map(|problem| format!("{problem}\n")).collect();
+    let mut lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     let errors = report.problems.iter().filter(|problem| problem.is_error()).count();
     let warnings = report.problems.len() - errors;
     let rules = output::count(report.rules, "rule");
     let (errors, warnings) = (output::count(errors, "error"), output::count(warnings, "warning"));
-    text.push_str(&format!("{errors}, {warnings}; {rules} would be served\n"));
-    text
+    lines.push(format!("{errors}, {warnings}; {rules} would be served\n"));
+    lines.join("\n")
 }

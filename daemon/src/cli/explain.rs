@@ -4,10 +4,9 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::node::{Node, NodeArgs};
+use super::node::NodeArgs;
 use super::output::{self, Format};
 use super::{Exit, Failure};
-use crate::config::read_hash_key;
 use crate::flow::{Flow, HashKey};
 use crate::inspect::{self, Counters as _, ExplainedFlow};
 use crate::model::{Protocol, mapped};
@@ -51,7 +50,13 @@ enum Transport {
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     let node = args.node.resolve()?;
-    let key = hash_key(args, &node)?;
+    let Some(key) = node.region_key(args.hash_key_file.as_deref())? else {
+        return Err(Failure::Usage(
+            "explain a flow: its backend depends on the region's hash key; name it with --hash-key-file or --config"
+                .into(),
+        ));
+    };
+    let key = HashKey::from_region_key(&key);
     let maps = inspect::open(&node.pins)?;
     let image = maps.image()?;
     let protocol = match args.protocol {
@@ -73,19 +78,6 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     }
     let sent = explained.outcome == inspect::Exit::Sent;
     Ok(if sent { Exit::Fine } else { Exit::Problems })
-}
-
-fn hash_key(args: &Args, node: &Node) -> Result<HashKey, Failure> {
-    if let Some(path) = &args.hash_key_file {
-        return Ok(HashKey::from_region_key(read_hash_key(path)?.expose()));
-    }
-    let Some(config) = &node.config else {
-        return Err(Failure::Usage(
-            "explain a flow: which backend it takes depends on the region's hash key; name it with --hash-key-file or --config"
-                .into(),
-        ));
-    };
-    Ok(HashKey::from_region_key(config.hash_key.expose()))
 }
 
 /// The explanation for people, in the order in which the program looks things up.

@@ -67,6 +67,7 @@ impl Failure {
     pub const fn exit(&self) -> Exit {
         match self {
             Self::Daemon(error) if error.unreachable() => Exit::Unreachable,
+            Self::Gateway(crate::run::Error::Config(_)) => Exit::Usage,
             Self::Daemon(_) | Self::Gateway(_) => Exit::Problems,
             _ => Exit::Usage,
         }

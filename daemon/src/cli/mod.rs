@@ -98,6 +98,11 @@ impl Cli {
             Ok(exit) => exit,
             // Who closed our output has read all it wanted.
             Err(Failure::Write(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Fine,
+            // A daemon's last words belong to its log.
+            Err(failure @ Failure::Gateway(_)) => {
+                tracing::error!(error = %failure, "gateway failed");
+                failure.exit()
+            }
             Err(failure) => {
                 let _ = writeln!(std::io::stderr(), "weir: {failure}");
                 failure.exit()

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Failure;
 use crate::admin::DEFAULT_SOCKET;
-use crate::config::Config;
+use crate::config::{Config, read_hash_key};
 
 /// Configuration file when none is named.
 pub(super) const DEFAULT_CONFIG: &str = "/etc/weir/weir.yaml";
@@ -33,6 +33,16 @@ pub(super) struct Node {
     pub(super) admin: PathBuf,
     /// The configuration, when one is named or stands in the default place.
     pub(super) config: Option<Config>,
+}
+
+impl Node {
+    /// The region's key: of the file given, or the configuration's.
+    pub(super) fn region_key(&self, file: Option<&Path>) -> Result<Option<[u8; 32]>, Failure> {
+        if let Some(path) = file {
+            return Ok(Some(*read_hash_key(path)?.expose()));
+        }
+        Ok(self.config.as_ref().map(|config| *config.hash_key.expose()))
+    }
 }
 
 impl NodeArgs {

@@ -1,10 +1,11 @@
 //! `weir show`: what the pinned maps hold, and what the daemon says of itself. The maps need no daemon.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::Subcommand;
 
-use super::node::{Node, NodeArgs};
+use super::node::NodeArgs;
 use super::output::{self, Format, Rows};
 use super::{Exit, Failure, show_daemon};
 use crate::inspect::{
@@ -65,9 +66,9 @@ struct Common {
 struct RingArgs {
     #[command(flatten)]
     common: Common,
-    /// Region whose seed the digests are computed with [default: the configuration's, else the daemon's]
-    #[arg(long)]
-    region: Option<String>,
+    /// The region's hash key, which digests depend on [default: the file that the configuration names]
+    #[arg(long, value_name = "FILE")]
+    hash_key_file: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,18 +115,11 @@ fn rings(args: &RingArgs, out: &mut dyn Write) -> Result<Exit, Failure> {
     let node = args.common.node.resolve()?;
     let maps = inspect::open(&node.pins)?;
     let image = maps.image()?;
-    let seed = region(args, &node).map(|region| Seed::of_region(&region));
+    let seed = node.region_key(args.hash_key_file.as_deref())?.map(|key| Seed::from_region_key(&key));
     let rings = inspect::rings(&maps, &image, seed)?;
     let differs = rings.iter().any(|ring| matches!(ring.check, DigestCheck::Differs(_)));
     output::list(out, args.common.output, &Rings(rings))?;
     Ok(if differs { Exit::Problems } else { Exit::Fine })
-}
-
-/// The region, from the command line, the configuration, or a daemon that happens to run.
-fn region(args: &RingArgs, node: &Node) -> Option<String> {
-    let configured = || node.config.as_ref().map(|config| config.region.clone());
-    let told = || show_daemon::status(&node.admin).ok().map(|status| status.region);
-    args.region.clone().or_else(configured).or_else(told)
 }
 
 /// `show vips`.
@@ -214,7 +208,7 @@ impl Rows for Rings {
             let check = match &ring.check {
                 DigestCheck::Equal => "equal".into(),
                 DigestCheck::Differs(found) => format!("DIFFERS: the slots have {found}"),
-                DigestCheck::Unchecked => "unchecked: give --config or --region".into(),
+                DigestCheck::Unchecked => "unchecked: give --config or --hash-key-file".into(),
             };
             let vips = ring.vips.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let mut head =

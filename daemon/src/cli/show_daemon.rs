@@ -87,9 +87,8 @@ impl Rows for Routes {
         vec!["PREFIX", "ADVERTISED TO", "COMMUNITIES"]
     }
     fn rows(&self) -> Vec<Vec<String>> {
-        let told = |route: &RouteStatus| match route.peers.is_empty() {
-            true => "nobody".into(),
-            false => route.peers.join(", "),
+        let told = |route: &RouteStatus| {
+            if route.peers.is_empty() { "nobody".into() } else { route.peers.join(", ") }
         };
         self.0.iter().map(|r| vec![r.prefix.to_string(), told(r), r.communities.join(" ")]).collect()
     }

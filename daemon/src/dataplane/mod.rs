@@ -7,6 +7,7 @@ pub mod apply;
 pub mod bpf;
 pub mod hops;
 pub mod mem;
+pub mod nexthop;
 pub mod plan;
 pub mod tables;
 #[cfg(test)]

@@ -96,16 +96,16 @@ impl Counters for Maps {
     }
 }
 
-/// Reads whatever set of maps serves below a pin path at the moment of each call, so that it follows an upgrade.
+/// Reads one set of maps by the directory of its pins; opens it for each reading and keeps nothing in between.
 #[derive(Clone, Debug)]
-pub struct Pinned {
-    /// The pin path.
-    pub pins: PathBuf,
+pub struct PinnedSet {
+    /// The directory, as [`Maps::directory`] says it.
+    pub directory: PathBuf,
 }
 
-impl Counters for Pinned {
+impl Counters for PinnedSet {
     fn image(&self) -> Result<Image, Error> {
-        open(&self.pins)?.image()
+        Maps::open(&self.directory, limits_of(&self.directory)?)?.image()
     }
 }
 

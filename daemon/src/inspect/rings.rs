@@ -37,7 +37,7 @@ pub enum DigestCheck {
     Equal,
     /// Not equal: the slots are not those that were built. Holds the digest of the slots.
     Differs(String),
-    /// The region, and with it the seed, is not known.
+    /// The region's key, and with it the seed, is not known.
     Unchecked,
 }
 

@@ -55,12 +55,14 @@ impl Base {
 /// A member's order of preference over the slots: `offset`, `offset + skip`, `offset + 2 skip` … modulo the size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Permutation {
-    /// Next slot to try.
-    next: u32,
-    /// Step, 1..slots; the size is prime, so every slot is visited.
-    skip: u32,
     /// First slot.
     offset: u32,
+    /// Step, 1..slots; the size is prime, so every slot is visited.
+    skip: u32,
+    /// Next slot to try.
+    next: u32,
+    /// 2, 3 and 4 steps, modulo the size.
+    ahead: [u32; 3],
     /// `skip`'s inverse modulo the size as a fraction of the size, in units of 2⁻⁶⁴ (see [`Fill::search`]).
     inverse: u64,
 }
@@ -75,7 +77,10 @@ impl Permutation {
         let offset = (a % u64::from(slots)) as u32;
         let skip = (b % u64::from(slots - 1)) as u32 + 1;
         let fraction = (u128::from(inverse(skip, slots)) << 64).div_ceil(u128::from(slots));
-        Self { next: offset, skip, offset, inverse: fraction as u64 }
+        let two = forward(skip, skip, slots);
+        let three = forward(two, skip, slots);
+        let ahead = [two, three, forward(three, skip, slots)];
+        Self { offset, skip, next: offset, ahead, inverse: fraction as u64 }
     }
 
     /// First slot and step.
@@ -83,6 +88,14 @@ impl Permutation {
     pub(super) fn start(self) -> (u32, u32) {
         (self.offset, self.skip)
     }
+}
+
+/// `slot + steps` modulo the size. Both are smaller than it, so one subtraction does what the remainder would; below
+/// the size it wraps to something large, so the smaller value is the right one, without a branch to guess.
+#[inline]
+fn forward(slot: u32, steps: u32, size: u32) -> u32 {
+    let sum = slot + steps;
+    sum.min(sum.wrapping_sub(size))
 }
 
 /// Inverse of `value` modulo a prime that does not divide it (extended Euclid).
@@ -104,8 +117,6 @@ fn inverse(value: u32, prime: u32) -> u32 {
 /// permutation is cheaper, and has the same result.
 struct Fill {
     owners: Vec<u16>,
-    /// One bit a slot, set when it is free: it stays in the first-level cache while `owners` does not.
-    free: Vec<u64>,
     left: u32,
     size: u32,
     permutations: Vec<Permutation>,
@@ -117,15 +128,8 @@ struct Fill {
 
 impl Fill {
     fn new(size: u32, permutations: impl Iterator<Item = Permutation>) -> Self {
-        let mut free = vec![u64::MAX; size.div_ceil(64) as usize];
-        if let Some(word) = free.last_mut()
-            && !size.is_multiple_of(64)
-        {
-            *word = (1 << (size % 64)) - 1;
-        }
         Self {
             owners: vec![NO_MEMBER; size as usize],
-            free,
             left: size,
             size,
             permutations: permutations.collect(),
@@ -141,7 +145,8 @@ impl Fill {
             self.walk(member)
         } else {
             if self.last.is_empty() {
-                self.list();
+                let free = self.owners.iter().enumerate().filter(|(_, owner)| **owner == NO_MEMBER);
+                self.last.extend(free.map(|(slot, _)| slot as u32));
             }
             self.search(member)
         };
@@ -149,35 +154,26 @@ impl Fill {
         self.left -= 1;
     }
 
-    /// Tries one slot after the other.
+    /// Tries one slot after the other: four at a time, since a wrong guess of where the loop ends costs more than
+    /// three tries too many.
     #[inline]
     fn walk(&mut self, member: usize) -> u32 {
-        let Permutation { mut next, skip, .. } = self.permutations[member];
+        let owners = self.owners.as_slice();
         let size = self.size;
-        let slot = loop {
-            let slot = next;
-            // skip < size, so one subtraction does what the remainder would.
-            next += skip;
-            if next >= size {
-                next -= size;
+        let permutation = &mut self.permutations[member];
+        let (skip, [two, three, four]) = (permutation.skip, permutation.ahead);
+        let mut next = permutation.next;
+        loop {
+            let tries =
+                [next, forward(next, skip, size), forward(next, two, size), forward(next, three, size)];
+            let is_free = |n: usize| u32::from(owners[tries[n] as usize] == NO_MEMBER) << n;
+            let free = is_free(0) | is_free(1) | is_free(2) | is_free(3);
+            if free != 0 {
+                let slot = tries[free.trailing_zeros() as usize & 3];
+                permutation.next = forward(slot, skip, size);
+                return slot;
             }
-            if self.free[(slot >> 6) as usize] >> (slot & 63) & 1 == 1 {
-                break slot;
-            }
-        };
-        self.permutations[member].next = next;
-        self.free[(slot >> 6) as usize] &= !(1 << (slot & 63));
-        slot
-    }
-
-    /// Collects the free slots.
-    fn list(&mut self) {
-        for (index, &word) in self.free.iter().enumerate() {
-            let mut word = word;
-            while word != 0 {
-                self.last.push(index as u32 * 64 + word.trailing_zeros());
-                word &= word - 1;
-            }
+            next = forward(next, four, size);
         }
     }
 
@@ -185,18 +181,14 @@ impl Fill {
     ///
     /// Slot s stands at place `(s − offset) · skip⁻¹ mod size`. Places are compared as fractions of the size in
     /// 64-bit fixed point, where wrapping multiplication is the remainder: neighbouring places lie 2⁴⁷ apart, and
-    /// rounding adds less than 2¹⁷.
+    /// rounding adds less than 2¹⁸.
     #[inline]
     fn search(&mut self, member: usize) -> u32 {
         let Permutation { offset, inverse, .. } = self.permutations[member];
         let back = self.size - offset;
         let mut best = (u64::MAX, 0);
         for (index, &slot) in self.last.iter().enumerate() {
-            let mut distance = slot + back;
-            if distance >= self.size {
-                distance -= self.size;
-            }
-            let place = u64::from(distance).wrapping_mul(inverse);
+            let place = u64::from(slot + back).wrapping_mul(inverse);
             if place < best.0 {
                 best = (place, index);
             }

@@ -69,21 +69,14 @@ pub fn digest<'a>(
     seed: Seed,
     slots: impl IntoIterator<Item = Option<&'a BackendId>>,
 ) -> Digest {
-    let mut known: HashMap<*const BackendId, u64> = HashMap::new();
-    let mut last = (std::ptr::null(), 0);
+    let mut known = Words::default();
     let mut count = 0_u64;
     // Two chains of a bijection: equal sequences give equal values, and others do with a chance of 2⁻¹²⁸.
     let (mut a, mut b) = (0x243f_6a88_85a3_08d3_u64, 0x1319_8a2e_0370_7344_u64);
     for slot in slots {
         let word = match slot {
             None => 0,
-            Some(id) => {
-                let place = std::ptr::from_ref(id);
-                if last.0 != place {
-                    last = (place, *known.entry(place).or_insert_with(|| identity_word(id)));
-                }
-                last.1
-            }
+            Some(id) => known.word(id),
         };
         a = mix(a ^ word);
         b = mix(b.wrapping_add(word.rotate_left(32)));
@@ -96,6 +89,30 @@ pub fn digest<'a>(
     hasher.update(a.to_be_bytes());
     hasher.update(b.to_be_bytes());
     Digest::of(hasher)
+}
+
+/// Identities in 64 bits, by where they lie: those of a ring are looked up once a slot.
+struct Words {
+    /// The last one that fell on each place.
+    recent: Vec<(*const BackendId, u64)>,
+    all: HashMap<*const BackendId, u64>,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        Self { recent: vec![(std::ptr::null(), 0); 1024], all: HashMap::new() }
+    }
+}
+
+impl Words {
+    fn word(&mut self, id: &BackendId) -> u64 {
+        let place = std::ptr::from_ref(id);
+        let recent = &mut self.recent[(mix(place.addr() as u64) >> 54) as usize];
+        if recent.0 != place {
+            *recent = (place, *self.all.entry(place).or_insert_with(|| identity_word(id)));
+        }
+        recent.1
+    }
 }
 
 /// An identity in 64 bits, never 0 (which stands for no backend).

@@ -13,6 +13,8 @@ mod tests;
 
 use std::num::NonZeroU32;
 
+use sha2::Digest as _;
+
 pub use build::Base;
 pub use digest::{Digest, base_key, digest, ring_key};
 
@@ -33,13 +35,13 @@ const NO_MEMBER: u16 = u16::MAX;
 pub struct Seed(pub [u8; 16]);
 
 impl Seed {
-    /// The seed of a region: from its name alone, so that whoever reads the maps can compute digests without a secret.
-    /// What an attacker must not predict is the flow hash, which has a key.
-    pub fn of_region(region: &str) -> Self {
-        let mut hasher = hash::domain("region");
-        hash::text(&mut hasher, region);
-        let [a, b, ..] = hash::words(hasher);
-        Self((u128::from(a) << 64 | u128::from(b)).to_be_bytes())
+    /// The seed of a region, from its 32-byte key: equal on all its gateways, and not to be guessed.
+    pub fn from_region_key(key: &[u8; 32]) -> Self {
+        let mut hasher = sha2::Sha256::new();
+        hasher.update(b"weir ring seed v1");
+        hasher.update(key);
+        let digest = hasher.finalize();
+        Self(std::array::from_fn(|i| digest[i]))
     }
 }
 

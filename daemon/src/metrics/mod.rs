@@ -14,13 +14,14 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use futures_util::FutureExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -28,6 +29,9 @@ pub use scrape::{Format, Scrape, text};
 
 use crate::inspect::Counters;
 use crate::status::NodeStatus;
+
+/// How long requests may take once the server is told to stop.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why the address could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +51,7 @@ pub struct Sources {
     /// Counters of the data plane.
     pub counters: Arc<dyn Counters>,
     /// When the data plane last got a heartbeat; `None` before the first.
-    pub heartbeat: watch::Receiver<Option<Instant>>,
+    pub heartbeat: Arc<dyn Fn() -> Option<Instant> + Send + Sync>,
 }
 
 /// Listens on an address.
@@ -55,7 +59,7 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address).await.map_err(|source| BindError { address, source })
 }
 
-/// Answers requests until `stop` is done.
+/// Answers requests until `stop` is done; whoever is slow then is left after a second.
 pub async fn serve(
     listener: TcpListener,
     sources: Sources,
@@ -66,7 +70,11 @@ pub async fn serve(
         .route("/readyz", get(readyz))
         .route("/healthz", get(async || "ok\n"))
         .with_state(sources);
-    axum::serve(listener, router).with_graceful_shutdown(stop).await
+    let stop = stop.shared();
+    tokio::select! {
+        served = axum::serve(listener, router).with_graceful_shutdown(stop.clone()) => served,
+        () = async { stop.await; tokio::time::sleep(PATIENCE).await } => Ok(()),
+    }
 }
 
 async fn readyz(State(sources): State<Sources>) -> (StatusCode, String) {
@@ -74,8 +82,9 @@ async fn readyz(State(sources): State<Sources>) -> (StatusCode, String) {
     if status.ready {
         return (StatusCode::OK, "ready\n".into());
     }
-    let reasons: String = status.reasons.iter().map(|reason| format!("{reason}\n")).collect();
-    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready\n{reasons}"))
+    let lines =
+        std::iter::once("not ready".to_string()).chain(status.reasons.iter().map(ToString::to_string));
+    (StatusCode::SERVICE_UNAVAILABLE, lines.collect::<Vec<_>>().join("\n") + "\n")
 }
 
 async fn metrics(State(sources): State<Sources>, headers: HeaderMap) -> Response {
@@ -84,7 +93,7 @@ async fn metrics(State(sources): State<Sources>, headers: HeaderMap) -> Response
         _ => Format::Prometheus,
     };
     let status = Arc::clone(&sources.status.borrow());
-    let heartbeat_age = sources.heartbeat.borrow().map(|beat| beat.elapsed());
+    let heartbeat_age = (sources.heartbeat)().map(|beat| beat.elapsed());
     let counters = Arc::clone(&sources.counters);
     // Thousands of system calls: not on a thread that others wait for.
     let image = tokio::task::spawn_blocking(move || counters.image()).await;

@@ -68,9 +68,12 @@ fn gauges<V: EncodeGaugeValue>(
     values: impl IntoIterator<Item = (Labels, V)>,
 ) -> fmt::Result {
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    values.into_iter().try_for_each(|(labels, value)| match labels.is_empty() {
-        true => metric.encode_gauge(&value),
-        false => metric.encode_family(&labels)?.encode_gauge(&value),
+    values.into_iter().try_for_each(|(labels, value)| {
+        if labels.is_empty() {
+            metric.encode_gauge(&value)
+        } else {
+            metric.encode_family(&labels)?.encode_gauge(&value)
+        }
     })
 }
 
@@ -81,9 +84,12 @@ fn counters<V: EncodeCounterValue>(
     values: impl IntoIterator<Item = (Labels, V)>,
 ) -> fmt::Result {
     let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-    values.into_iter().try_for_each(|(labels, value)| match labels.is_empty() {
-        true => metric.encode_counter::<NoLabelSet, V, u64>(&value, None),
-        false => metric.encode_family(&labels)?.encode_counter::<NoLabelSet, V, u64>(&value, None),
+    values.into_iter().try_for_each(|(labels, value)| {
+        if labels.is_empty() {
+            metric.encode_counter::<NoLabelSet, V, u64>(&value, None)
+        } else {
+            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, V, u64>(&value, None)
+        }
     })
 }
 

@@ -76,8 +76,9 @@ async fn get(sources: &Sources, path: &str, accept: &str) -> (String, String, St
 }
 
 fn sources(status: NodeStatus, image: Option<Image>) -> Sources {
-    let heartbeat = watch::channel(Some(Instant::now())).1;
-    Sources { status: watch::channel(Arc::new(status)).1, counters: Arc::new(Fake(image)), heartbeat }
+    let now = Instant::now();
+    let (counters, heartbeat) = (Arc::new(Fake(image)), Arc::new(move || Some(now)));
+    Sources { status: watch::channel(Arc::new(status)).1, counters, heartbeat }
 }
 
 #[tokio::test]

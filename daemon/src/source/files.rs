@@ -48,6 +48,8 @@ pub struct Files {
     owners: BTreeMap<Key, BTreeSet<String>>,
     /// What is wrong with the directory itself.
     trouble: Option<FileProblem>,
+    /// The directory was listed at least once.
+    listed: bool,
     /// Every file of the first complete reading has had a good version at some time.
     complete: bool,
     parses: u64,
@@ -61,6 +63,7 @@ impl Files {
             files: BTreeMap::new(),
             owners: BTreeMap::new(),
             trouble: None,
+            listed: false,
             complete: false,
             parses: 0,
         }
@@ -118,9 +121,8 @@ impl Files {
                 changed |= self.read(name);
             }
         }
-        let first = !self.complete;
-        self.complete = self.complete || self.files.values().all(|f| f.good.is_some());
-        changed || (first && self.complete)
+        self.listed = true;
+        changed | self.completes()
     }
 
     /// Reads the files of these names, or notes that they are gone. Tells whether anything changed.
@@ -131,12 +133,14 @@ impl Files {
                 changed |= self.read(name);
             }
         }
-        // Files that were bad at the start and are good, or gone, now complete it.
-        if !self.complete && self.trouble.is_none() && self.files.values().all(|f| f.good.is_some()) {
-            self.complete = true;
-            changed = true;
-        }
-        changed
+        changed | self.completes()
+    }
+
+    /// Whether with this the first reading is complete: files that were bad at the start are good now, or gone.
+    fn completes(&mut self) -> bool {
+        let first = !self.complete && self.listed && self.files.values().all(|f| f.good.is_some());
+        self.complete |= first;
+        first
     }
 
     /// Whether the directory could be read the last time.

@@ -211,6 +211,17 @@ fn the_older_of_two_rules_has_the_key_whatever_their_order_and_after_a_restart()
 }
 
 #[test]
+fn a_rule_that_loses_one_key_bars_nobody_from_its_others() {
+    let vips = ["2001:db8:100::1", "2001:db8:100::2"];
+    let middle = rule("b", "web", &vips, "v", &["fd00::1"]);
+    let last = rule("c", "web", &vips[1..], "v", &["fd00::1"]);
+    let mut s = state(&[rule("a", "web", &vips[..1], "v", &["fd00::1"]), middle.clone(), last.clone()], &[]);
+    assert_eq!(s.desired().rules.keys().collect::<Vec<_>>(), [&name("a", "web"), &name("c", "web")]);
+    s.apply(Event::Objects(set(&[middle, last], &[])), Instant::now());
+    assert_eq!(s.desired().rules.keys().collect::<Vec<_>>(), [&name("b", "web")]);
+}
+
+#[test]
 fn a_vip_in_the_regions_block_is_refused_and_bars_nobody() {
     let s = state(
         &[
@@ -298,6 +309,16 @@ fn leaving_goes_through_its_stages_by_time_and_never_back() {
 }
 
 #[test]
+fn a_stop_for_restart_changes_nothing_that_should_be() {
+    let mut s = state(&[rule("a", "web", &["2001:db8:100::1"], "vpc-a", &["fd00::1"])], &[]);
+    let before = s.desired().clone();
+    assert!(!s.finished());
+    assert!(!s.apply(Event::Shutdown, Instant::now()));
+    assert!(s.finished());
+    assert_eq!(s.desired(), &before);
+}
+
+#[test]
 fn conditions_say_why_a_rule_is_not_advertised() {
     let mut s = state(&[rule("a", "web", &["2001:db8:100::1"], "vpc-a", &["fd00::1"])], &[]);
     let now = Instant::now();
@@ -332,7 +353,8 @@ fn one_changed_object_among_many_leaves_the_other_rules_as_they_are() {
     let one = endpoint("a1", "vpc-a", "fd00::1", "w1", "2001:db8:ff01:11:e001::");
     let mut s = state(&rules, std::slice::from_ref(&one));
     let before = s.desired().rules.clone();
-    let seven = endpoint("a7", "vpc-a", "fd00::7", "w1", "2001:db8:ff01:11:e001::");
+    let computed = s.index().computed();
+    let seven = endpoint("a7", "vpc-a", "fd00::7", "w1", "2001:db8:ff01:11:d007::");
     assert!(s.apply(Event::Objects(set(&rules, &[one, seven])), Instant::now()));
     let changed: Vec<_> = s
         .desired()
@@ -342,6 +364,7 @@ fn one_changed_object_among_many_leaves_the_other_rules_as_they_are() {
         .map(|(n, _)| &*n.name)
         .collect();
     assert_eq!(changed, ["r7"]);
+    assert_eq!(s.index().computed(), computed + 1);
 }
 
 /// Few names and addresses, so that conflicts of every kind are common.

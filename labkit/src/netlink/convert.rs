@@ -180,6 +180,17 @@ pub(super) fn route_from_message(message: &RouteMessage, table: u32) -> Option<R
     Some(Route { to, kind, table, metric, src })
 }
 
+/// The address that a local route delivers to this host.
+pub(super) fn local_address(message: &RouteMessage) -> Option<IpAddr> {
+    if message.header.kind != RouteType::Local {
+        return None;
+    }
+    message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Destination(address) => ip(address),
+        _ => None,
+    })
+}
+
 fn hop_from(attribute: &RouteAttribute, hop: &mut NextHop) {
     match attribute {
         RouteAttribute::Gateway(address) => hop.via = ip(address),

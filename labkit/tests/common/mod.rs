@@ -1,5 +1,5 @@
 //! Topologies and helpers that several tests share.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(dead_code, clippy::unwrap_used, reason = "helpers of tests; each test file uses its own part")]
 
 use std::time::Duration;
 

@@ -19,7 +19,7 @@ use weir::model::{
 };
 use weir_bpf::abi::{Config, NextHop, ROLE_UPLINK};
 
-pub(super) const REGION: &str = "us-east";
+const REGION: &str = "us-east";
 pub(super) const VIP_A: &str = "2001:db8:100::a";
 pub(super) const VIP_B: &str = "2001:db8:100::b";
 const KEY: [u8; 32] = [0x3c; 32];
@@ -30,7 +30,8 @@ pub(super) struct Gateway {
     pub(super) rig: TestRig,
     pub(super) pins: PathBuf,
     reconciler: Reconciler<Maps>,
-    key_file: tempfile::NamedTempFile,
+    /// The region's key.
+    pub(super) key_file: tempfile::NamedTempFile,
     uplink: u32,
 }
 
@@ -89,7 +90,7 @@ impl Gateway {
         };
         let rig = TestRig::load(&params).unwrap();
         let maps = Maps::open(rig.maps.directory(), LIMITS).unwrap();
-        let mut reconciler = Reconciler::new(maps, Seed::of_region(REGION)).unwrap();
+        let mut reconciler = Reconciler::new(maps, Seed::from_region_key(&KEY)).unwrap();
         let rules = [
             rule(1, "web", VIP_A, Protocol::Tcp, 443, Affinity::None),
             rule(1, "dns", VIP_A, Protocol::Udp, 53, Affinity::ClientIpAndProtocol),
@@ -139,7 +140,7 @@ impl Gateway {
         let mut line = vec!["weir"];
         line.extend(args);
         line.extend(["--pins", pins, "--admin", "/nonexistent.sock"]);
-        if args[0] == "explain" {
+        if args[0] == "explain" && !args.contains(&"--hash-key-file") {
             line.extend(["--hash-key-file", key]);
         }
         let mut out = Vec::new();

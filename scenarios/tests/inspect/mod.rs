@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::path::Path;
 
-use gateway::{Gateway, REGION, VIP_A, VIP_B};
+use gateway::{Gateway, VIP_A, VIP_B};
 use labkit::Lab;
 use labkit::topology::Topology;
 use rand_chacha::ChaCha8Rng;
@@ -14,7 +14,7 @@ use rand_chacha::rand_core::{RngCore as _, SeedableRng as _};
 use scenarios::packets::build::{self, SYN, TCP, UDP};
 use serde_json::Value;
 use weir::cli::Exit;
-use weir::inspect::{Counters as _, Pinned};
+use weir::inspect::{Counters as _, PinnedSet};
 use weir_bpf::abi::Reason;
 
 const XDP_DROP: u32 = 1;
@@ -214,7 +214,7 @@ fn show_tells_what_is_pinned_and_counted_without_a_daemon() {
         assert_eq!(all.as_array().unwrap().len(), Reason::ALL.len());
 
         // What `/metrics` reads.
-        let image = Pinned { pins: gateway.pins.clone() }.image().unwrap();
+        let image = PinnedSet { directory: gateway.rig.maps.directory().into() }.image().unwrap();
         assert_eq!((image.vips[0].total.packets, image.backends.len(), image.owned), (50, 6, 2));
 
         let (_, table) = gateway.weir(&["show", "vips"]);
@@ -226,12 +226,13 @@ fn show_tells_what_is_pinned_and_counted_without_a_daemon() {
 #[test]
 fn show_rings_finds_slots_that_are_not_those_that_were_built() {
     in_a_gateway("rings", |mut gateway| {
-        let checks = |gateway: &Gateway, region: &str| {
-            let (exit, rings) = gateway.json(&["show", "rings", "--region", region]);
+        let key = gateway.key_file.path().to_str().unwrap().to_string();
+        let checks = |gateway: &Gateway, key: &str| {
+            let (exit, rings) = gateway.json(&["show", "rings", "--hash-key-file", key]);
             let checks = rings.as_array().unwrap().iter().map(|r| r["check"].clone()).collect::<Vec<_>>();
             (exit, rings, checks)
         };
-        let (exit, rings, equal) = checks(&gateway, REGION);
+        let (exit, rings, equal) = checks(&gateway, &key);
         assert_eq!((exit, equal), (Exit::Fine, vec!["equal".into(), "equal".into()]), "{rings:#}");
         let slots = |ring: &Value| -> Vec<u64> {
             ring["members"].as_array().unwrap().iter().map(|m| m["slots"].as_u64().unwrap()).collect()
@@ -241,8 +242,10 @@ fn show_rings_finds_slots_that_are_not_those_that_were_built() {
         let near = |share: u64, of: u64| share.abs_diff(1021 * of / 6) <= 2;
         assert!(near(shares[0], 3) && near(shares[1], 2) && near(shares[2], 1), "{shares:?}");
         assert_eq!(shares.iter().sum::<u64>(), 1021);
-        // Another region has another seed.
-        assert_eq!(checks(&gateway, "eu-west").0, Exit::Problems);
+        // Another region's key is another seed.
+        let other = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(other.path(), [1; 32]).unwrap();
+        assert_eq!(checks(&gateway, other.path().to_str().unwrap()).0, Exit::Problems);
         let (exit, unknown) = gateway.json(&["show", "rings"]);
         assert_eq!((exit, &unknown[0]["check"]), (Exit::Fine, &"unchecked".into()));
 
@@ -255,10 +258,10 @@ fn show_rings_finds_slots_that_are_not_those_that_were_built() {
         let other = *slots.iter().find(|s| **s != slots[17]).unwrap();
         slots[17] = other;
         gateway.maps().write_ring(base, &slots, &record).unwrap();
-        let (exit, rings, spoilt) = checks(&gateway, REGION);
+        let (exit, rings, spoilt) = checks(&gateway, &key);
         assert_eq!(exit, Exit::Problems);
         assert!(spoilt[0]["differs"].is_string() && spoilt[1] == "equal", "{rings:#}");
-        let (_, table) = gateway.weir(&["show", "rings", "--region", REGION]);
+        let (_, table) = gateway.weir(&["show", "rings", "--hash-key-file", &key]);
         assert!(table.contains("DIFFERS"), "{table}");
     });
 }

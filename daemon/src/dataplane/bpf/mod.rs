@@ -31,7 +31,7 @@ pub struct Interface {
 }
 
 /// What a gateway loads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
     /// Pin path on a BPF file system.
     pub pins: PathBuf,
@@ -131,8 +131,8 @@ impl Bpf {
         let lock = self.pins.lock()?;
         for attachment in &mut self.attachments {
             let program = program(&mut attachment.object, "lb")?;
-            let name = format!("lb-{}", attachment.root.interface());
-            let (path, fresh) = (self.directory.join(&name), self.directory.join(format!("{name}.new")));
+            let name = format!("lb-{}", pins::pin_name(attachment.root.interface()));
+            let (path, fresh) = (self.directory.join(&name), self.directory.join(format!("new-{name}")));
             let _ = std::fs::remove_file(&fresh);
             program.pin(&fresh).map_err(|e| Error::pin("pin", &fresh, e))?;
             std::fs::rename(&fresh, &path).map_err(|e| Error::io("rename the pin", &path, e))?;
@@ -302,7 +302,7 @@ fn load_object(directory: &Path, root: Option<&Path>, params: &Params, role: u32
 
 /// Id of the program that a set of maps has pinned for an interface.
 fn pinned_id(set: &Path, interface: &str) -> Option<u32> {
-    ProgramInfo::from_pin(set.join(format!("lb-{interface}"))).ok().map(|info| info.id())
+    ProgramInfo::from_pin(set.join(format!("lb-{}", pins::pin_name(interface)))).ok().map(|info| info.id())
 }
 
 /// Whether the program in the slot is the one that uses this set of maps.

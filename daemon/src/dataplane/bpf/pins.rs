@@ -27,6 +27,11 @@ const PERCPU_ARRAY: u32 = 6;
 const NO_PREALLOC: u32 = 1;
 const MMAPABLE: u32 = 1 << 10;
 
+/// An interface's name as bpffs takes it: dots are reserved there, and VLAN interfaces have them.
+pub(super) fn pin_name(interface: &str) -> String {
+    interface.replace('~', "~t").replace('.', "~d")
+}
+
 /// What a pinned map must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MapSpec {
@@ -122,7 +127,7 @@ impl Pins {
 
     /// Directory of the shared root of an interface.
     pub fn root(&self, interface: &str) -> PathBuf {
-        self.base.join(format!("root-v{ROOT_VERSION}")).join(interface)
+        self.base.join(format!("root-v{ROOT_VERSION}")).join(pin_name(interface))
     }
 
     /// Directory that a set of maps of this build and these limits has.
@@ -154,7 +159,7 @@ impl Pins {
     pub fn interfaces(&self) -> Vec<String> {
         let Ok(entries) = fs::read_dir(self.root("")) else { return Vec::new() };
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut names: Vec<String> = names.collect();
+        let mut names: Vec<String> = names.map(|name| name.replace("~d", ".").replace("~t", "~")).collect();
         names.sort();
         names
     }

@@ -1,0 +1,291 @@
+//! The thread that owns programs and maps. It follows the newest `Desired`, points backends at next hops, keeps the
+//! heartbeat, runs the self-test, and tells what it holds. Blocking is its trade: readers are waited for here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, oneshot, watch};
+use weir_bpf::abi::NextHop;
+
+use super::selftest;
+use crate::dataplane::apply::Reconciler;
+use crate::dataplane::bpf::{Bpf, InterfaceStatus, Maps};
+use crate::dataplane::nexthop::NextHopUpdate;
+use crate::dataplane::{Dataplane as _, Error};
+use crate::desired::Desired;
+use crate::event::Event;
+use crate::maglev::Seed;
+use crate::model::{Rule, Sid};
+
+/// Time between heartbeats and looks at link and slot.
+const BEAT: Duration = Duration::from_secs(1);
+/// Time between self-tests once one has come back.
+const RETEST: Duration = Duration::from_secs(5);
+/// How long a self-test frame may take.
+const RETURN: Duration = Duration::from_millis(500);
+/// How long new maps wait for their next hops before the programs are switched to them all the same.
+const SETTLE: Duration = Duration::from_secs(5);
+
+/// What the thread is asked to do.
+pub(super) enum Ask {
+    /// Hold this.
+    Desired(Arc<Desired>),
+    /// SIDs lead elsewhere.
+    NextHops(NextHopUpdate),
+    /// Leave the interfaces and end.
+    Detach(oneshot::Sender<Result<(), Error>>),
+}
+
+/// How the data plane does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Health {
+    pub(super) interfaces: Vec<InterfaceStatus>,
+    /// This build's programs are in their slots.
+    pub(super) active: bool,
+    /// When the program last got a heartbeat.
+    pub(super) beat: Option<Instant>,
+    /// When the last self-test frame came back.
+    pub(super) self_test: SelfTest,
+    /// The last thing that failed, until a pass succeeds.
+    pub(super) error: Option<String>,
+}
+
+/// State of the self-test.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum SelfTest {
+    /// None has been sent.
+    #[default]
+    Pending,
+    /// The last one came back.
+    Returned,
+    /// The last one did not.
+    Lost,
+}
+
+/// A handle on the thread.
+pub(super) struct Datapath {
+    asks: Sender<Ask>,
+    thread: JoinHandle<()>,
+}
+
+impl Datapath {
+    /// Starts the thread. `sids` gets the SIDs whose next hops it needs.
+    pub(super) fn start(
+        bpf: Bpf,
+        maps: Maps,
+        seed: Seed,
+        self_test: Rule,
+        uplink: String,
+        events: mpsc::Sender<Event>,
+        health: watch::Sender<Health>,
+        sids: watch::Sender<BTreeSet<Sid>>,
+    ) -> Result<Self, Error> {
+        let reconciler = Reconciler::new(maps, seed)?;
+        let (asks, inbox) = channel();
+        let worker = Worker {
+            bpf,
+            reconciler,
+            self_test: Arc::new(self_test),
+            uplink,
+            events,
+            health,
+            sids,
+            state: Health::default(),
+            desired: Arc::default(),
+            staged_since: None,
+            sent: None,
+            next_test: Instant::now(),
+            next_beat: Instant::now(),
+        };
+        let spawn = std::thread::Builder::new().name("datapath".into()).spawn(move || worker.run(&inbox));
+        let thread = spawn.map_err(|e| Error::Load { program: "datapath thread", reason: e.to_string() })?;
+        Ok(Self { asks, thread })
+    }
+
+    /// Hands something over; a thread that has ended takes nothing.
+    pub(super) fn ask(&self, ask: Ask) {
+        let _ = self.asks.send(ask);
+    }
+
+    /// Ends the thread; programs, maps and links stay.
+    pub(super) fn leave_running(self) {
+        drop(self.asks);
+        let _ = self.thread.join();
+    }
+}
+
+struct Worker {
+    bpf: Bpf,
+    reconciler: Reconciler<Maps>,
+    self_test: Arc<Rule>,
+    uplink: String,
+    events: mpsc::Sender<Event>,
+    health: watch::Sender<Health>,
+    sids: watch::Sender<BTreeSet<Sid>>,
+    state: Health,
+    desired: Arc<Desired>,
+    /// Since when new maps are filled but not in use.
+    staged_since: Option<Instant>,
+    /// A self-test frame on its way: when it was sent, and the count before.
+    sent: Option<(Instant, u64)>,
+    next_test: Instant,
+    next_beat: Instant,
+}
+
+impl Worker {
+    fn run(mut self, inbox: &Receiver<Ask>) {
+        // Adopted state is told before anything is changed.
+        self.tell();
+        loop {
+            let now = Instant::now();
+            self.tick(now);
+            let wake =
+                self.sent.map_or(self.next_beat.min(self.next_test), |_| now + Duration::from_millis(5));
+            let first = match inbox.recv_timeout(wake.saturating_duration_since(now)) {
+                Ok(ask) => Some(ask),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let (mut newest, mut hops) = (None, BTreeMap::new());
+            for ask in first.into_iter().chain(inbox.try_iter()) {
+                match ask {
+                    Ask::Desired(desired) => newest = Some(desired),
+                    Ask::NextHops(update) => hops.extend(update.changed),
+                    Ask::Detach(answer) => {
+                        let Self { bpf, reconciler, .. } = self;
+                        drop(reconciler);
+                        let _ = answer.send(bpf.detach());
+                        return;
+                    }
+                }
+            }
+            if let Some(desired) = newest {
+                self.desired = desired;
+                self.apply();
+            }
+            if !hops.is_empty() {
+                let news = hops.into_iter().map(|(sid, resolution)| {
+                    let record = |hop: &crate::dataplane::nexthop::ResolvedHop| NextHop {
+                        macs: hop.macs,
+                        ifindex: hop.ifindex,
+                        mtu: hop.mtu,
+                        flags: 0,
+                    };
+                    (sid, resolution.hops.iter().map(record).collect())
+                });
+                let outcome = self.reconciler.next_hops(news);
+                self.note(outcome);
+                self.tell();
+            }
+        }
+    }
+
+    fn apply(&mut self) {
+        let mut desired = Desired::clone(&self.desired);
+        desired.rules.insert(self.self_test.name.clone(), Arc::clone(&self.self_test));
+        let outcome = self.reconciler.apply(&desired).map(drop);
+        self.note(outcome);
+        self.watch_sids();
+        self.tell();
+        if !self.bpf.active() && self.desired.synced && self.state.error.is_none() {
+            self.staged_since.get_or_insert_with(Instant::now);
+        }
+    }
+
+    fn watch_sids(&mut self) {
+        let sids = self.reconciler.sids();
+        self.sids.send_if_modified(|current| {
+            let changed = *current != sids;
+            if changed {
+                *current = sids;
+            }
+            changed
+        });
+    }
+
+    /// Tells what the maps hold, the self-test's own rule left out.
+    fn tell(&mut self) {
+        let mut applied = self.reconciler.applied(&self.desired);
+        applied.loaded.remove(&selftest::KEY);
+        applied.lingering.remove(&selftest::KEY);
+        applied.refused.remove(&self.self_test.name);
+        // The channel closes when the daemon stops.
+        let _ = self.events.blocking_send(Event::Applied(applied));
+    }
+
+    fn note(&mut self, outcome: Result<(), Error>) {
+        self.state.error = outcome.err().map(|error| {
+            tracing::error!(%error, "data plane not brought up to date");
+            error.to_string()
+        });
+    }
+
+    fn tick(&mut self, now: Instant) {
+        if let Some(since) = self.staged_since {
+            let settled = self.reconciler.applied(&self.desired).unreachable.is_empty();
+            if settled || now >= since + SETTLE {
+                self.staged_since = None;
+                let outcome =
+                    self.bpf.activate().and_then(|()| self.bpf.retire_replaced(self.reconciler.dataplane()));
+                if outcome.is_ok() {
+                    tracing::info!("switched to the new maps");
+                }
+                self.note(outcome);
+            }
+        }
+        if let Some((at, before)) = self.sent {
+            if self.reconciler.dataplane().shared().selftest_seen > before {
+                (self.sent, self.state.self_test) = (None, SelfTest::Returned);
+                self.next_test = now + RETEST;
+            } else if now >= at + RETURN {
+                if self.state.self_test != SelfTest::Lost {
+                    tracing::warn!("the self-test frame did not come back");
+                }
+                (self.sent, self.state.self_test) = (None, SelfTest::Lost);
+                self.next_test = now + BEAT;
+            }
+        } else if now >= self.next_test {
+            let before = self.reconciler.dataplane().shared().selftest_seen;
+            self.next_test = now + BEAT;
+            if self.bpf.active() && self.reconciler.tables().vips.contains_key(&selftest::KEY) {
+                match self.bpf.send_through(&self.uplink, &selftest::frame()) {
+                    Ok(()) => self.sent = Some((now, before)),
+                    Err(error) => {
+                        tracing::warn!(%error, "self-test frame not sent");
+                        self.state.self_test = SelfTest::Lost;
+                    }
+                }
+            }
+        }
+        if now >= self.next_beat {
+            self.next_beat = now + BEAT;
+            match self.bpf.heartbeat() {
+                Ok(()) => self.state.beat = Some(now),
+                Err(error) => tracing::error!(%error, "heartbeat failed"),
+            }
+            self.state.interfaces = self.bpf.status();
+        }
+        self.state.active = self.bpf.active();
+        let state = &self.state;
+        self.health.send_if_modified(|current| {
+            let changed = current != state;
+            if changed {
+                current.clone_from(state);
+            }
+            changed
+        });
+    }
+}
+
+/// Whether what was adopted was forwarding throughout: every link attached, every slot ours.
+pub(super) fn forwarded(bpf: &Bpf) -> bool {
+    bpf.adopted() && bpf.status().iter().all(|interface| interface.attached)
+}
+
+/// Keys of tables that were adopted.
+pub(super) fn adopted_keys(maps: &Maps) -> Result<usize, Error> {
+    Ok(maps.read_back()?.vips.len())
+}

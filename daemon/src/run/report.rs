@@ -1,0 +1,155 @@
+//! What the gateway says of itself, put together from what each part knows.
+
+use super::datapath::Health;
+use crate::config::Config;
+use crate::dataplane::bpf::InterfaceStatus;
+use crate::model::{Drain, Rule};
+use crate::resolve::Outcome;
+use crate::route::{self, PeerState, RouteAttributes, RoutePlan};
+use crate::state::{State, Truth};
+use crate::status::{
+    BackendSummary, Condition, Interface, NodeStatus, NotReady, PeerStatus, RouteStatus, RuleStatus, Source,
+    VERSION, rfc3339,
+};
+
+pub(super) fn node(
+    config: &Config,
+    state: &State,
+    health: &Health,
+    routes: &route::RouteStatus,
+    plan: &RoutePlan,
+    reasons: Vec<NotReady>,
+) -> NodeStatus {
+    NodeStatus {
+        node: config.node.clone(),
+        region: config.region.clone(),
+        version: VERSION.into(),
+        ready: reasons.is_empty(),
+        reasons,
+        drain: state.desired().drain,
+        generation: state.desired().generation,
+        applied: state.applied().generation,
+        interfaces: health.interfaces.iter().map(|i| interface(config, i)).collect(),
+        sources: state
+            .sources()
+            .map(|source| Source {
+                name: source.source.clone(),
+                synced: source.synced,
+                problems: source.problems.iter().map(ToString::to_string).collect(),
+            })
+            .collect(),
+        rules: rules(state),
+        peers: routes.peers.values().map(|p| peer(config, p)).collect(),
+        routes: prefixes(config, routes, plan),
+        unreachable: state.applied().unreachable.iter().copied().collect(),
+    }
+}
+
+fn interface(config: &Config, status: &InterfaceStatus) -> Interface {
+    let roles = [("uplink", &config.uplinks), ("fabric", &config.fabric)];
+    Interface {
+        name: status.name.clone(),
+        roles: roles
+            .iter()
+            .filter(|(_, names)| names.contains(&status.name))
+            .map(|(r, _)| (*r).into())
+            .collect(),
+        attached: status.attached,
+        in_slot: status.in_slot,
+    }
+}
+
+fn rules(state: &State) -> Vec<RuleStatus> {
+    let rule = |status: crate::state::RuleStatus| {
+        let served =
+            state.index().resolution(&status.name).and_then(|resolution| match &resolution.outcome {
+                Outcome::Served(rule) => Some(rule.as_ref()),
+                _ => None,
+            });
+        RuleStatus {
+            origin: status.origin,
+            vips: served.map(|rule| rule.vips.clone()).unwrap_or_default(),
+            protocol: served.map(|rule| rule.protocol),
+            port: served.map(|rule| rule.port),
+            backends: served.map(summary).unwrap_or_default(),
+            conditions: status
+                .conditions
+                .into_iter()
+                .map(|condition| Condition {
+                    kind: condition.kind.into(),
+                    status: match condition.status {
+                        Truth::True => "True",
+                        Truth::False => "False",
+                        Truth::Unknown => "Unknown",
+                    }
+                    .into(),
+                    reason: condition.reason.into(),
+                    message: condition.message,
+                })
+                .collect(),
+            name: status.name,
+        }
+    };
+    state.rule_statuses().map(rule).collect()
+}
+
+fn summary(rule: &Rule) -> BackendSummary {
+    let count = |wanted: fn(&crate::model::Backend) -> bool| {
+        rule.backends.iter().filter(|b| wanted(b)).count() as u32
+    };
+    let unhealthy = |b: &crate::model::Backend| b.health == crate::model::Health::Unhealthy;
+    BackendSummary {
+        configured: rule.backends.len() as u32,
+        serving: count(|b| {
+            b.drain == Drain::No && b.endpoint.is_some() && b.health != crate::model::Health::Unhealthy
+        }),
+        unresolved: count(|b| b.endpoint.is_none()),
+        unhealthy: rule.backends.iter().filter(|b| unhealthy(b)).count() as u32,
+        drained: count(|b| b.drain == Drain::Yes),
+    }
+}
+
+fn peer(config: &Config, peer: &route::PeerStatus) -> PeerStatus {
+    let exports = config
+        .bgp
+        .iter()
+        .flat_map(|bgp| &bgp.peers)
+        .any(|p| p.name == peer.name && p.role == crate::config::PeerRole::FabricWithVips);
+    PeerStatus {
+        name: peer.name.clone(),
+        role: if exports { "fabric-with-vips".into() } else { peer.role.to_string() },
+        address: peer.address,
+        asn: peer.asn,
+        state: peer.state.to_string(),
+        established: peer.state == PeerState::Established,
+        established_since: peer.established_since.map(rfc3339),
+        synced: peer.state == PeerState::Established && peer.end_of_rib_sent,
+        advertised: peer.advertised,
+        unsendable: peer.unsendable,
+        received: peer.received,
+        hold_time: peer.hold_time,
+        restart_time: peer.graceful_restart.map(|g| g.restart_time),
+        last_error: peer.last_error.clone(),
+    }
+}
+
+fn prefixes(config: &Config, routes: &route::RouteStatus, plan: &RoutePlan) -> Vec<RouteStatus> {
+    let text = |attributes: &RouteAttributes| {
+        let plain = attributes.communities.iter().map(|c| format!("{}:{}", c >> 16, c & 0xffff));
+        plain.chain(attributes.large.iter().map(ToString::to_string)).collect::<Vec<_>>()
+    };
+    let told = |prefix: &ipnet::IpNet| -> Vec<String> {
+        let exports = |name: &str| {
+            let mut peers = config.bgp.iter().flat_map(|bgp| &bgp.peers);
+            peers.any(|p| p.name == name && p.role == crate::config::PeerRole::FabricWithVips)
+        };
+        let current =
+            routes.peers.values().filter(|p| p.state == PeerState::Established && p.settled >= plan.revision);
+        let told =
+            current.filter(|p| plan.routes_for(p.role, exports(&p.name)).any(|(net, _)| net == *prefix));
+        told.map(|p| p.name.clone()).collect()
+    };
+    let all = plan.node.iter().chain(plan.vips.iter());
+    all.map(|(prefix, a)| RouteStatus { prefix: *prefix, peers: told(prefix), communities: text(a) })
+        .collect()
+}

@@ -1,0 +1,220 @@
+//! A gateway between an FRR and a BIRD router, and the speaker running in it.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use labkit::role::frr::Frr;
+use labkit::topology::{FrrDaemon, Process, Ready, Topology};
+use labkit::wait::{check, eventually};
+use labkit::{Lab, NodeHandle};
+use tokio::sync::oneshot;
+use weir::route::bgp::{Bgp, Start};
+use weir::route::{
+    EndOfRib, Forwarding, Handle, LargeCommunity, Leave, Password, PeerConfig, PeerRole, PeerState,
+    PeerStatus, RouteAttributes, RoutePlan, SpeakerConfig,
+};
+
+/// Generous: only a hang is longer.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// The gateway's address towards FRR, and FRR's.
+pub(crate) const FRR: (&str, &str) = ("2001:db8:11::2", "2001:db8:11::1");
+/// The gateway's address towards BIRD, and BIRD's.
+pub(crate) const BIRD: (&str, &str) = ("2001:db8:12::2", "2001:db8:12::1");
+/// The password of both sessions.
+pub(crate) const PASSWORD: &str = "correct-horse";
+/// The gateway's locator.
+pub(crate) const LOCATOR: &str = "2001:db8:ff01:1::/64";
+
+/// FRR's side of the session.
+pub(crate) fn frr_config() -> String {
+    let gw = FRR.0;
+    format!(
+        "router bgp 65000\n bgp router-id 10.0.0.1\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n \
+         bgp graceful-restart notification\n \
+         neighbor {gw} remote-as 65010\n neighbor {gw} password {PASSWORD}\n neighbor {gw} ttl-security hops 1\n \
+         neighbor {gw} timers 3 9\n neighbor {gw} timers connect 1\n \
+         address-family ipv6 unicast\n  neighbor {gw} activate\n  neighbor {gw} soft-reconfiguration inbound\n \
+         exit-address-family\nexit\n"
+    )
+}
+
+fn bird_config() -> String {
+    let (gw, own) = BIRD;
+    format!(
+        "router id 10.0.0.2;\nlog stderr all;\nprotocol device {{}}\n\
+         protocol kernel {{ ipv6 {{ export all; import none; }}; }}\n\
+         protocol bgp edge {{ local {own} as 65000; neighbor {gw} as 65010; password \"{PASSWORD}\"; ttl security yes; \
+         graceful restart on; hold time 9; startup hold time 5; error wait time 1, 2; connect delay time 1; ipv6 {{ import all; export none; }}; }}\n"
+    )
+}
+
+/// `gw` with `frr` on eth0 and `bird` on eth1.
+pub(crate) fn topology(name: &str) -> Topology {
+    Topology::build(name, |t| {
+        t.node("gw").address("eth0", &format!("{}/64", FRR.0)).address("eth1", &format!("{}/64", BIRD.0));
+        t.node("frr").address("eth0", &format!("{}/64", FRR.1)).frr(&[FrrDaemon::Bgpd], frr_config());
+        t.node("bird").address("eth0", &format!("{}/64", BIRD.1)).file("bird.conf", bird_config()).process(
+            Process {
+                name: "bird".into(),
+                command: ["bird", "-f", "-c", "bird.conf", "-s", "bird.ctl", "-P", "bird.pid"]
+                    .map(String::from)
+                    .to_vec(),
+                env: Default::default(),
+                ready: Some(Ready::log("Started")),
+            },
+        );
+        t.link("gw:eth0", "frr:eth0", 1500);
+        t.link("gw:eth1", "bird:eth0", 1500);
+    })
+    .unwrap()
+}
+
+/// The lab and its nodes.
+pub(crate) struct Routers {
+    _lab: Lab,
+    pub(crate) gw: NodeHandle,
+    pub(crate) frr: NodeHandle,
+    pub(crate) bird: NodeHandle,
+}
+
+impl Routers {
+    pub(crate) fn up(name: &str) -> Self {
+        let lab = Lab::up(&topology(name)).unwrap();
+        let node = |name| lab.node(name).unwrap();
+        Self { gw: node("gw"), frr: node("frr"), bird: node("bird"), _lab: lab }
+    }
+    pub(crate) fn vtysh(&self) -> Frr {
+        Frr::of(&self.frr)
+    }
+    /// What BIRD's own client prints.
+    pub(crate) fn birdc(&self, command: &str) -> String {
+        self.bird.run(["birdc", "-s", "bird.ctl"].into_iter().chain(command.split(' '))).unwrap()
+    }
+}
+
+fn peer(name: &str, (local, address): (&str, &str)) -> PeerConfig {
+    PeerConfig {
+        name: name.into(),
+        address: address.parse().unwrap(),
+        port: 179,
+        local_address: local.parse().unwrap(),
+        asn: 65000,
+        role: PeerRole::Upstream,
+        password: Password::new(PASSWORD),
+        gtsm: true,
+        export_vips: false,
+        max_prefixes: 100,
+    }
+}
+
+/// Both routers as upstream peers.
+pub(crate) fn config() -> SpeakerConfig {
+    SpeakerConfig {
+        asn: 65010,
+        router_id: Ipv4Addr::new(192, 0, 2, 11),
+        hold_time: 9,
+        restart_time: Some(20),
+        send_hold_time: None,
+        peers: vec![peer("frr", FRR), peer("bird", BIRD)],
+    }
+}
+
+/// The n-th VIP's prefix.
+pub(crate) fn vip(n: u32) -> String {
+    format!("2001:db8:f00::{:x}:{:x}/128", n >> 16, n & 0xffff)
+}
+
+/// A plan that announces VIPs and the locator.
+pub(crate) fn plan(revision: u64, vips: impl IntoIterator<Item = u32>, end_of_rib: EndOfRib) -> RoutePlan {
+    let large = BTreeSet::from([LargeCommunity(65010, 1, 7)]);
+    let attributes = Arc::new(RouteAttributes { communities: BTreeSet::new(), large });
+    let routes = |prefixes: Vec<String>| {
+        Arc::new(prefixes.iter().map(|p| (p.parse().unwrap(), Arc::clone(&attributes))).collect())
+    };
+    RoutePlan {
+        revision,
+        vips: routes(vips.into_iter().map(vip).collect()),
+        node: routes(vec![LOCATOR.into()]),
+        end_of_rib,
+        forwarding: Forwarding::Preserved,
+    }
+}
+
+/// A speaker on a thread inside the gateway.
+pub(crate) struct Speaker {
+    pub(crate) handle: Handle<SpeakerConfig>,
+    stop: oneshot::Sender<()>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Speaker {
+    pub(crate) fn start(gw: &NodeHandle, config: SpeakerConfig, start: Start) -> Self {
+        let netns = gw.netns().clone();
+        let (handle_tx, handle_rx) = std::sync::mpsc::channel();
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::spawn(move || {
+            netns.enter().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async move {
+                handle_tx.send(Handle::spawn(Bgp::new(config, start))).unwrap();
+                let _ = stopped.await;
+            });
+        });
+        Self { handle: handle_rx.recv().unwrap(), stop, thread }
+    }
+
+    /// Ends every task where it stands, as `kill -9` does: the kernel closes the sockets.
+    pub(crate) fn kill(self) {
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
+
+    /// Stops for a restart.
+    pub(crate) fn restart(self) {
+        wait(self.handle.restart());
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
+
+    /// Leaves for good.
+    pub(crate) fn leave(self, leave: Leave) {
+        wait(self.handle.leave(leave));
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
+
+    pub(crate) fn peer(&self, name: &str) -> Option<PeerStatus> {
+        self.handle.status().borrow().peers.get(name).cloned()
+    }
+
+    /// Waits until a peer's status is as wanted, and returns it.
+    pub(crate) fn until(&self, name: &str, what: &str, holds: impl Fn(&PeerStatus) -> bool) -> PeerStatus {
+        eventually(&format!("peer {name}: {what}"), SOON, || {
+            let status = self.peer(name).ok_or("no status")?;
+            if holds(&status) { Ok(status) } else { Err(format!("{status:?}")) }
+        })
+        .unwrap()
+    }
+
+    pub(crate) fn until_established(&self) {
+        for name in ["frr", "bird"] {
+            self.until(name, "established", |s| s.state == PeerState::Established);
+        }
+    }
+
+    /// Waits until a plan's revision is settled.
+    pub(crate) fn until_settled(&self, revision: u64) {
+        eventually(&format!("revision {revision} is settled"), SOON, || {
+            let settled = self.handle.status().borrow().settled;
+            check(settled >= revision, || format!("{settled} is"))
+        })
+        .unwrap();
+    }
+}
+
+fn wait(future: impl Future<Output = ()>) {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future);
+}

@@ -1,0 +1,42 @@
+# Recipes of this repository. `./dev RECIPE` installs what they need first.
+
+# list the recipes
+[private]
+default:
+    @just --list --unsorted
+
+# watch real traffic through a VIP: a lab comes up, things break, nothing is lost (--keep leaves it for exploring)
+demo *args: build
+    cargo run --quiet --locked -p scenarios --bin demo -- {{ args }}
+
+# everything that must hold before a change lands: format, lints, builds, dependencies, tests, skips
+verify:
+    @tools/verify
+
+# run tests; arguments go to cargo test (just test -p weir maglev)
+test *args: build
+    cargo test --locked {{ if args == "" { "--workspace" } else { args } }}
+
+# format all code
+fmt:
+    cargo fmt --all
+
+# format check and clippy, warnings being errors (clippy only where the toolchain has it)
+lint:
+    @tools/verify format clippy
+
+# build the daemon, and the two other builds of it that upgrade tests need
+build:
+    @tools/verify --quiet builds
+
+# dependencies: bans, licences, sources
+deny:
+    cargo deny --locked check bans licenses sources
+
+# what this machine can run and what will be skipped, and why
+doctor:
+    @tools/doctor
+
+# a shell with every tool on PATH
+shell:
+    @echo "just lists the recipes; exit leaves." && exec "${SHELL:-bash}"

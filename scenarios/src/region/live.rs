@@ -1,0 +1,234 @@
+//! A region that runs: the lab with its routers, gateways as real processes, servers in the pods.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use labkit::process::ProcessHandle;
+use labkit::role::frr::Frr;
+use labkit::topology::{Process, Topology};
+use labkit::traffic::{IdentifyServer, UdpServer};
+use labkit::wait::eventually;
+use labkit::{Lab, NodeHandle};
+use serde_json::Value;
+
+use super::objects::PORT;
+use super::{Gateway, Objects, Region, Routing, TENANTS, Tenant, weir_binary};
+
+/// Longest wait for anything that should come about by itself.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// A running region.
+pub struct Live {
+    /// The lab.
+    pub lab: Lab,
+    /// What it is made of.
+    pub region: Region,
+    servers: Vec<(IdentifyServer, UdpServer)>,
+}
+
+impl Live {
+    /// Brings the lab up with its servers; gateways are started by [`Live::start_gateway`].
+    ///
+    /// # Errors
+    /// What could not be set up.
+    pub fn up(name: &str, region: Region) -> anyhow::Result<Self> {
+        let topology = Topology::build(name, |t| region.build(t))?;
+        Self::up_with(Lab::options(), &topology, region)
+    }
+
+    /// As [`Live::up`], with a topology that holds more than the region, and other options.
+    ///
+    /// # Errors
+    /// What could not be set up.
+    pub fn up_with(
+        options: labkit::lab::LabOptions,
+        topology: &Topology,
+        region: Region,
+    ) -> anyhow::Result<Self> {
+        let lab = options.up(topology)?;
+        let mut live = Self { lab, region, servers: Vec::new() };
+        live.serve()?;
+        Ok(live)
+    }
+
+    /// As [`Live::up`], with all gateways started and ready.
+    ///
+    /// # Errors
+    /// What could not be set up, or did not get ready.
+    pub fn ready(name: &str, region: Region) -> anyhow::Result<Self> {
+        let live = Self::up(name, region)?;
+        for n in 1..=live.region.gateways {
+            live.start_gateway(n)?;
+        }
+        live.wait_ready()?;
+        Ok(live)
+    }
+
+    fn serve(&mut self) -> anyhow::Result<()> {
+        for tenant in TENANTS {
+            let on = SocketAddr::new(self.vip(tenant), PORT);
+            for worker in 1..=self.region.workers {
+                let name = self.region.pod(worker, tenant);
+                let pod = self.lab.node(&name)?;
+                self.servers
+                    .push((IdentifyServer::start(&pod, &name, on)?, UdpServer::start(&pod, &name, on)?));
+            }
+        }
+        Ok(())
+    }
+
+    /// A tenant's VIP.
+    pub fn vip(&self, tenant: Tenant) -> IpAddr {
+        self.region.vip(tenant).parse().unwrap_or(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED))
+    }
+    /// A tenant's VIP and port.
+    pub fn service(&self, tenant: Tenant) -> SocketAddr {
+        SocketAddr::new(self.vip(tenant), PORT)
+    }
+    /// UDP servers of all pods, for a flow's report.
+    pub fn udp_servers(&self) -> Vec<&UdpServer> {
+        self.servers.iter().map(|(_, udp)| udp).collect()
+    }
+    /// A node by its name in region 1.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn node(&self, name: &str) -> anyhow::Result<NodeHandle> {
+        Ok(self.lab.node(&self.region.name(name))?)
+    }
+    /// A gateway's node.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn gateway(&self, n: u16) -> anyhow::Result<NodeHandle> {
+        self.node(&format!("gw{n}"))
+    }
+    /// FRR of a router.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn frr(&self, router: &str) -> anyhow::Result<Frr> {
+        Ok(Frr::of(&self.node(router)?))
+    }
+    /// A gateway's objects.
+    ///
+    /// # Errors
+    /// When there is no such gateway.
+    pub fn objects(&self, n: u16) -> anyhow::Result<Objects> {
+        Ok(Objects::at(self.gateway(n)?.dir().join("objects.d")))
+    }
+
+    /// Writes configuration, secrets and the region's objects for a gateway, without starting it.
+    ///
+    /// # Errors
+    /// What could not be written.
+    pub fn prepare_gateway(&self, n: u16) -> anyhow::Result<()> {
+        let node = self.gateway(n)?;
+        for (name, secret) in Gateway::secrets() {
+            let path = node.write_file(name, secret)?;
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        }
+        let pins = node.bpffs()?.join("weir");
+        node.write_file("weir.yaml", Gateway { number: n }.config(&self.region, node.dir(), &pins))?;
+        self.objects(n)?.put_region(&self.region)?;
+        Ok(())
+    }
+
+    /// Starts a gateway with the region's objects.
+    ///
+    /// # Errors
+    /// What could not be written or started.
+    pub fn start_gateway(&self, n: u16) -> anyhow::Result<ProcessHandle> {
+        self.prepare_gateway(n)?;
+        self.run_gateway(n, None)
+    }
+
+    /// Starts a gateway as it is prepared; `build` names another build.
+    ///
+    /// # Errors
+    /// What could not be started.
+    pub fn run_gateway(&self, n: u16, build: Option<&str>) -> anyhow::Result<ProcessHandle> {
+        let binary = weir_binary(build)?;
+        let process = Process {
+            name: "weir".into(),
+            command: [&binary.display().to_string(), "gateway", "--config", "weir.yaml"]
+                .map(Into::into)
+                .into(),
+            env: [("RUST_LOG".to_owned(), "info".to_owned())].into(),
+            ready: None,
+        };
+        Ok(self.gateway(n)?.spawn(&process)?)
+    }
+
+    /// The `weir` command in a gateway's node: its output.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn weir(&self, n: u16, arguments: &[&str]) -> anyhow::Result<String> {
+        let binary = weir_binary(None)?.display().to_string();
+        let line = std::iter::once(binary.as_str()).chain(arguments.iter().copied());
+        Ok(self.gateway(n)?.run(line)?)
+    }
+
+    /// What a gateway says of itself.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn status(&self, n: u16) -> anyhow::Result<Value> {
+        let socket = self.gateway(n)?.dir().join("admin.sock");
+        let text = self.gateway(n)?.run([
+            "curl",
+            "-sS",
+            "--max-time",
+            "5",
+            "--unix-socket",
+            &socket.display().to_string(),
+            "http://weir/v1/status",
+        ])?;
+        serde_json::from_str(&text).with_context(|| format!("status of gateway {n}: {text}"))
+    }
+
+    /// Waits until a gateway says that it is ready.
+    ///
+    /// # Errors
+    /// The reasons it gave last.
+    pub fn wait_gateway_ready(&self, n: u16) -> anyhow::Result<()> {
+        eventually("gateway ready", SOON, || {
+            let status = self.status(n).map_err(|e| e.to_string())?;
+            if status["ready"] == true { Ok(()) } else { Err(status["reasons"].to_string()) }
+        })
+        .map_err(|e| anyhow::anyhow!("gateway {n} is not ready: {e}\n{}", self.log(n)))
+    }
+
+    /// Waits until all gateways are ready and the edge has an equal-cost route through each to every VIP.
+    ///
+    /// # Errors
+    /// What did not come about.
+    pub fn wait_ready(&self) -> anyhow::Result<()> {
+        for n in 1..=self.region.gateways {
+            self.wait_gateway_ready(n)?;
+        }
+        if self.region.routing == Routing::Bgp {
+            self.wait_paths(usize::from(self.region.gateways))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the edge has this many next hops to every VIP.
+    ///
+    /// # Errors
+    /// What the edge has instead.
+    pub fn wait_paths(&self, hops: usize) -> anyhow::Result<()> {
+        for tenant in TENANTS {
+            self.node("edge")?.wait_route(&format!("{}/128", self.vip(tenant)), hops, SOON)?;
+        }
+        Ok(())
+    }
+
+    /// The end of a gateway's log.
+    pub fn log(&self, n: u16) -> String {
+        let process = self.gateway(n).and_then(|node| Ok(node.process("weir")?));
+        process.map_or_else(|e| e.to_string(), |process| process.log_tail(30))
+    }
+}
