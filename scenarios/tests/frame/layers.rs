@@ -27,7 +27,8 @@ enum Peers {
 /// The daemon's modules from the bottom up: a module may know its own layer (if `Peers::Known`) and those before it.
 const LAYERS: &[(&[&str], Peers)] = &[
     (&["model"], Peers::Unknown),
-    (&["event", "desired", "maglev", "flow", "config"], Peers::Known),
+    (&["event", "desired", "maglev", "flow", "config", "status"], Peers::Known),
+    (&["resolve"], Peers::Unknown),
     (&["state"], Peers::Unknown),
     (
         &[
@@ -44,7 +45,7 @@ const LAYERS: &[(&[&str], Peers)] = &[
         ],
         Peers::Unknown,
     ),
-    (&["inspect"], Peers::Unknown),
+    (&["check", "inspect"], Peers::Unknown),
     (&["admin", "metrics"], Peers::Unknown),
     (&["run"], Peers::Unknown),
     (&["cli"], Peers::Unknown),
