@@ -4,5 +4,6 @@
 mod bgp;
 mod edge;
 mod frame;
+mod inspect;
 mod packets;
 mod path;
