@@ -47,6 +47,9 @@ use crate::status::{BUILD, NodeStatus, VERSION};
 /// Least time between two reports; a burst of changes is one.
 const REPORT: Duration = Duration::from_millis(200);
 
+/// When nothing is due.
+const FAR: Duration = Duration::from_hours(1);
+
 /// Why the gateway could not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -103,16 +106,9 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let (sids_in, mut sids) = watch::channel(BTreeSet::new());
     let self_test = selftest::rule(&config.node, &config.region, config.locator.self_test_sid());
     let uplink = config.uplinks.first().cloned().unwrap_or_default();
-    let datapath = Datapath::start(
-        bpf,
-        maps,
-        Seed::from_region_key(config.hash_key.expose()),
-        self_test,
-        uplink,
-        events_in.clone(),
-        health_in,
-        sids_in,
-    )?;
+    let seed = Seed::from_region_key(config.hash_key.expose());
+    let outputs = datapath::Outputs { events: events_in.clone(), health: health_in, sids: sids_in };
+    let datapath = Datapath::start(bpf, maps, seed, datapath::Probe { rule: self_test, uplink }, outputs)?;
     let fabric: BTreeSet<String> = config.fabric.iter().cloned().collect();
     let (monitor, mut next_hops) = Monitor::spawn(fabric);
 
@@ -157,8 +153,7 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let mut second = tokio::time::interval(Duration::from_secs(1));
     let mut announced_ready = false;
     let end = loop {
-        let deadline =
-            core.next_deadline().map_or_else(|| Instant::now() + Duration::from_secs(3600), |at| at);
+        let deadline = core.next_deadline().unwrap_or_else(|| Instant::now() + FAR);
         let event = tokio::select! {
             Some(event) = events.recv() => event,
             changed = routes.changed() => {

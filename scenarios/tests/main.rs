@@ -1,5 +1,7 @@
 //! The scenario tests, in one binary.
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
 
+mod bgp;
 mod edge;
 mod frame;
 mod inspect;

@@ -121,7 +121,9 @@ impl<D: Dataplane> Reconciler<D> {
             garbage: Garbage::default(),
         };
         let stale: Vec<u32> = this.tables.backends.values().map(|entry| entry.index).collect();
-        stale.into_iter().for_each(|index| this.orphan(index));
+        for index in stale {
+            this.orphan(index);
+        }
         Ok(this)
     }
 
@@ -236,7 +238,9 @@ impl<D: Dataplane> Reconciler<D> {
             let outcome = rule.keys().try_for_each(|key| self.publish(key, rule, base, &mut done));
             let outcome = outcome.or_else(|error| self.undo(&done).and(Err(error)));
             if outcome.is_ok() {
-                done.iter().for_each(|(_, old)| self.release_region_of(old.as_ref()));
+                for (_, old) in &done {
+                    self.release_region_of(old.as_ref());
+                }
             }
             self.drop_region_if_unused(base);
             outcome

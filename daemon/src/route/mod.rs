@@ -90,7 +90,7 @@ pub struct PeerStatus {
     pub state: PeerState,
     /// Since when the session is established.
     pub established_since: Option<SystemTime>,
-    /// How often the session has reached `Established` since the process started.
+    /// How often the session has reached `Established` since the peer's configuration took effect.
     pub established_count: u64,
     /// Routes sent and not withdrawn in this session.
     pub advertised: u64,
@@ -98,7 +98,7 @@ pub struct PeerStatus {
     pub unsendable: u64,
     /// Prefixes the peer announces to us at the moment, all of them refused by the import policy.
     pub received: u64,
-    /// Routes refused by the import policy since the process started.
+    /// Routes refused by the import policy since the peer's configuration took effect.
     pub received_dropped: u64,
     /// The peer announces more prefixes than `max_prefixes`; `received` stopped counting there.
     pub received_over_limit: bool,

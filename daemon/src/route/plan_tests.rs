@@ -136,6 +136,22 @@ fn a_vip_goes_in_order_withdraw_then_drain_time_then_unload() {
 }
 
 #[test]
+fn a_key_that_may_be_on_its_way_out_announces_nothing_until_the_data_plane_has_answered() {
+    let mut bench = Bench::new();
+    let loaded = |generation| applied(generation, &[(1, 80)]);
+    bench.settle(&desired(1, &[(1, 80)]), &loaded(1));
+    for _ in 0..3 {
+        bench.settle(&desired(2, &[]), &loaded(1));
+        bench.now += DRAIN;
+    }
+    assert!(!bench.settle(&desired(2, &[]), &loaded(1)).may_unload.is_empty());
+    // Wanted again, while the data plane may already be unloading it.
+    assert!(vips(&bench.step(&desired(3, &[(1, 80)]), &loaded(1))).is_empty());
+    assert!(vips(&bench.step(&desired(3, &[(1, 80)]), &loaded(2))).is_empty());
+    assert_eq!(vips(&bench.step(&desired(3, &[(1, 80)]), &loaded(3))), [vip(1)]);
+}
+
+#[test]
 fn a_vip_shared_by_two_rules_stays_while_one_is_loaded() {
     let mut bench = Bench::new();
     let loaded = applied(1, &[(1, 80), (1, 443)]);
@@ -174,11 +190,14 @@ fn adopted_keys_stay_while_sources_are_not_synced() {
     let mut want = desired(1, &[]);
     want.synced = false;
     let adopted = applied(0, &[(1, 80)]);
-    bench.settle(&want, &adopted);
-    bench.now += DRAIN * 2;
-    let decision = bench.settle(&want, &adopted);
-    assert!(decision.may_unload.is_empty());
-    assert_eq!(decision.plan.end_of_rib, EndOfRib::Withhold);
+    for _ in 0..3 {
+        let decision = bench.settle(&want, &adopted);
+        assert!(decision.may_unload.is_empty());
+        assert_eq!(decision.plan.end_of_rib, EndOfRib::Withhold);
+        bench.now += DRAIN * 2;
+    }
+    want.synced = true;
+    assert_eq!(bench.settle(&want, &adopted).may_unload, BTreeSet::from([key(1, 80)]));
 }
 
 #[test]

@@ -65,6 +65,24 @@ pub(super) enum SelfTest {
     Lost,
 }
 
+/// What the self-test needs.
+pub(super) struct Probe {
+    /// The rule that leads the reserved VIP to this node.
+    pub(super) rule: Rule,
+    /// Interface that the frame comes in on.
+    pub(super) uplink: String,
+}
+
+/// Where the thread tells what it knows.
+pub(super) struct Outputs {
+    /// What the maps hold.
+    pub(super) events: mpsc::Sender<Event>,
+    /// How it does.
+    pub(super) health: watch::Sender<Health>,
+    /// SIDs whose next hops it needs.
+    pub(super) sids: watch::Sender<BTreeSet<Sid>>,
+}
+
 /// A handle on the thread.
 pub(super) struct Datapath {
     asks: Sender<Ask>,
@@ -72,27 +90,22 @@ pub(super) struct Datapath {
 }
 
 impl Datapath {
-    /// Starts the thread. `sids` gets the SIDs whose next hops it needs.
+    /// Starts the thread.
     pub(super) fn start(
         bpf: Bpf,
         maps: Maps,
         seed: Seed,
-        self_test: Rule,
-        uplink: String,
-        events: mpsc::Sender<Event>,
-        health: watch::Sender<Health>,
-        sids: watch::Sender<BTreeSet<Sid>>,
+        probe: Probe,
+        outputs: Outputs,
     ) -> Result<Self, Error> {
         let reconciler = Reconciler::new(maps, seed)?;
         let (asks, inbox) = channel();
         let worker = Worker {
             bpf,
             reconciler,
-            self_test: Arc::new(self_test),
-            uplink,
-            events,
-            health,
-            sids,
+            self_test: Arc::new(probe.rule),
+            uplink: probe.uplink,
+            out: outputs,
             state: Health::default(),
             desired: Arc::default(),
             staged_since: None,
@@ -122,9 +135,7 @@ struct Worker {
     reconciler: Reconciler<Maps>,
     self_test: Arc<Rule>,
     uplink: String,
-    events: mpsc::Sender<Event>,
-    health: watch::Sender<Health>,
-    sids: watch::Sender<BTreeSet<Sid>>,
+    out: Outputs,
     state: Health,
     desired: Arc<Desired>,
     /// Since when new maps are filled but not in use.
@@ -197,7 +208,7 @@ impl Worker {
 
     fn watch_sids(&mut self) {
         let sids = self.reconciler.sids();
-        self.sids.send_if_modified(|current| {
+        self.out.sids.send_if_modified(|current| {
             let changed = *current != sids;
             if changed {
                 *current = sids;
@@ -213,7 +224,7 @@ impl Worker {
         applied.lingering.remove(&selftest::KEY);
         applied.refused.remove(&self.self_test.name);
         // The channel closes when the daemon stops.
-        let _ = self.events.blocking_send(Event::Applied(applied));
+        let _ = self.out.events.blocking_send(Event::Applied(applied));
     }
 
     fn note(&mut self, outcome: Result<(), Error>) {
@@ -270,7 +281,7 @@ impl Worker {
         }
         self.state.active = self.bpf.active();
         let state = &self.state;
-        self.health.send_if_modified(|current| {
+        self.out.health.send_if_modified(|current| {
             let changed = current != state;
             if changed {
                 current.clone_from(state);

@@ -45,7 +45,7 @@ impl Arm for NativeArm {
         let out = native::run(tables, *ifindex, &case.frame);
         let increments = Increments::between(&before, &totals(tables));
         let action = if out.action == native::LEFT { super::XDP_PASS } else { out.action };
-        Ok(Outcome::new(action, Some(out.redirect).filter(|i| *i != 0), out.frame, increments)?)
+        Outcome::new(action, Some(out.redirect).filter(|i| *i != 0), out.frame, increments)
     }
 }
 

@@ -227,7 +227,7 @@ impl Region {
                 self.worker_locator(n),
                 gateways.join(", ")
             ));
-        let worker_node = TENANTS.iter().fold(worker_node, |node, tenant| {
+        TENANTS.iter().fold(worker_node, |node, tenant| {
             let table = 100 + tenant.number;
             node.address(&format!("pod-{}", tenant.letter), "fe80::1/64")
                 .route(&format!(
@@ -241,7 +241,6 @@ impl Region {
                 ))
                 .route(&format!("unreachable ::/0 metric 4278198272 table {table}"))
         });
-        drop(worker_node);
         for tenant in TENANTS {
             let pod = self.pod(n, tenant);
             t.node(&pod)

@@ -331,7 +331,7 @@ impl Dataplane for Maps {
 
     fn read_back(&self) -> Result<Tables, Error> {
         let mut tables = Tables::default();
-        for item in self.vip_index.iter() {
+        for item in &self.vip_index {
             let (key, index) = item.map_err(|e| Error::map("read", "vip_index", e))?;
             let key: abi::VipKey = bytemuck::cast(key);
             if key.proto == 0 {

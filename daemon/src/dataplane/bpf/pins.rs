@@ -137,8 +137,8 @@ impl Pins {
             hash.update(format!("{spec:?}"));
         }
         let digest = hash.finalize();
-        let hex: String = digest[..4].iter().map(|b| format!("{b:02x}")).collect();
-        self.base.join(format!("maps-v{LAYOUT_VERSION}-{hex}"))
+        let tag = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
+        self.base.join(format!("maps-v{LAYOUT_VERSION}-{tag:08x}"))
     }
 
     /// All sets of maps, whatever their layout.

@@ -124,7 +124,7 @@ pub(super) fn is_bpffs(path: &Path) -> io::Result<bool> {
     }
     // SAFETY: statfs succeeded, so it filled the structure.
     let stat = unsafe { stat.assume_init() };
-    Ok(stat.f_type as i64 == BPF_FS_MAGIC)
+    Ok(stat.f_type == BPF_FS_MAGIC)
 }
 
 /// Index of an interface of this network namespace.

@@ -98,6 +98,19 @@ fn ten_thousand_host_routes_fill_each_update_with_220_or_more() {
     assert!(peer.routes.is_empty());
 }
 
+/// Communities take 4 bytes and prefixes 17, so one of the counts leaves exactly no room.
+#[test]
+fn no_number_of_communities_makes_an_update_too_long() {
+    for communities in 0..=17 {
+        let communities: Vec<u32> = (0..communities).collect();
+        let mut rib = rib(EXTERNAL, "2001:db8:11::2", false);
+        let mut peer = Peer::default();
+        rib.want((0..300).map(|n| (v6(n), attributes(&communities))).collect());
+        assert!(peer.take_all(&mut rib).iter().all(|&(length, _, _)| length <= 4096));
+        assert_eq!(peer.routes.len(), 300);
+    }
+}
+
 #[test]
 fn external_peers_get_our_as_and_internal_ones_a_preference() {
     for (asn, path, preference) in [(EXTERNAL, vec![OWN], None), (OWN, vec![], Some(LOCAL_PREF))] {

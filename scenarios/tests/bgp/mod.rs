@@ -4,9 +4,11 @@ mod lab;
 
 use std::time::Duration;
 
-use lab::{FRR, LOCATOR, Routers, SOON, Speaker, config, plan, vip};
+use self::lab::{BIRD, FRR, LOCATOR, Routers, SOON, Speaker, config, plan, vip};
 use labkit::topology::FrrDaemon;
 use labkit::wait::{check, eventually, never, steady};
+use rustbgpd_wire::{Afi, Capability, Message, OpenMessage, Safi, encode_message};
+use tokio::io::AsyncWriteExt;
 use weir::route::bgp::Start;
 use weir::route::{EndOfRib, Forwarding, Leave, Password, PeerRole, PeerState};
 
@@ -244,12 +246,13 @@ fn a_fabric_peer_gets_the_locator_and_vips_only_when_asked_for_and_a_change_rese
     routers.bird.wait_route(&vip(1), 1, SOON).unwrap();
     assert!(routers.vtysh().bgp_paths(&vip(1)).unwrap().is_empty());
 
+    let since = speaker.peer("bird").unwrap().established_since;
     fabric.peers[0].export_vips = true;
     wait_for_configure(&speaker, fabric);
     routers.frr.wait_route(&vip(1), 1, SOON).unwrap();
     routers.frr.wait_route(LOCATOR, 1, SOON).unwrap();
     routers.bird.wait_no_route(LOCATOR, SOON).unwrap();
-    assert_eq!(speaker.peer("bird").unwrap().established_count, 1, "the other session was left alone");
+    assert_eq!(speaker.peer("bird").unwrap().established_since, since, "the other session was left alone");
 }
 
 #[test]
@@ -270,4 +273,47 @@ fn a_router_that_restarts_is_dialled_until_it_is_back() {
     assert_eq!(back.established_count, 2);
     assert!(!back.sent_flags.restarted, "it was the router that restarted");
     routers.frr.wait_route(&vip(1), 1, SOON).unwrap();
+}
+
+#[test]
+fn a_peer_that_reads_nothing_is_given_up_after_the_send_hold_time() {
+    let routers = Routers::up("bgpstuck");
+    routers.gw.set_sysctl("net.ipv4.tcp_wmem", "4096 16384 65536").unwrap();
+    routers.bird.set_sysctl("net.ipv4.tcp_rmem", "4096 16384 65536").unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let _inside = runtime.enter();
+    let listener = routers.bird.tcp_listen(format!("[{}]:1790", BIRD.1).parse().unwrap()).unwrap();
+    let stuck = runtime.spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let open = OpenMessage {
+            version: 4,
+            my_as: 65000,
+            hold_time: 90,
+            bgp_identifier: [10, 0, 0, 2].into(),
+            capabilities: vec![
+                Capability::MultiProtocol { afi: Afi::Ipv6, safi: Safi::Unicast },
+                Capability::FourOctetAs { asn: 65000 },
+            ],
+        };
+        for message in [Message::Open(open), Message::Keepalive] {
+            stream.write_all(&encode_message(&message).unwrap()).await.unwrap();
+        }
+        std::future::pending::<()>().await;
+        drop(stream);
+    });
+
+    let mut config = config();
+    config.peers.remove(0);
+    config.peers[0].port = 1790;
+    config.peers[0].password = None;
+    config.peers[0].gtsm = false;
+    config.hold_time = 90;
+    config.send_hold_time = Some(Duration::from_secs(2));
+    let speaker = Speaker::start(&routers.gw, config, Start::Fresh);
+    speaker.handle.follow(plan(1, 0..20_000, EndOfRib::Send));
+    let gone =
+        speaker.until("bird", "given up", |s| s.established_count == 1 && s.established_since.is_none());
+    let error = gone.last_error.unwrap();
+    assert!(error.contains("send hold timer"), "{error}");
+    stuck.abort();
 }

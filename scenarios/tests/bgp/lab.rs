@@ -1,6 +1,7 @@
 //! A gateway between an FRR and a BIRD router, and the speaker running in it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::thread;
@@ -62,7 +63,7 @@ pub(crate) fn topology(name: &str) -> Topology {
                 command: ["bird", "-f", "-c", "bird.conf", "-s", "bird.ctl", "-P", "bird.pid"]
                     .map(String::from)
                     .to_vec(),
-                env: Default::default(),
+                env: BTreeMap::default(),
                 ready: Some(Ready::log("Started")),
             },
         );
