@@ -225,38 +225,47 @@ mod with_a_daemon {
     use crate::desired::DrainStage;
     use crate::status::NodeStatus;
 
-    /// A daemon on a thread of its own; drains in two steps, then is detached.
-    fn daemon(status: NodeStatus) -> (tempfile::TempDir, String) {
+    /// A daemon on a thread of its own; it drains as far as it is let.
+    struct Daemon {
+        _dir: tempfile::TempDir,
+        socket: String,
+        stages: std::sync::mpsc::Sender<DrainStage>,
+    }
+
+    fn daemon(status: NodeStatus) -> Daemon {
         let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("gateway.sock");
-        let path = socket.to_str().unwrap().to_string();
+        let path = dir.path().join("gateway.sock");
+        let socket = path.to_str().unwrap().to_string();
         let (up, is_up) = std::sync::mpsc::channel();
+        let (stages, next) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let mut runtime = tokio::runtime::Builder::new_multi_thread();
+            let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
             runtime.block_on(async {
-                let server = Server::bind(&socket).await.unwrap();
+                let server = Server::bind(&path).await.unwrap();
                 let (status, shown) = watch::channel(Arc::new(status));
                 let (commands, mut asked) = mpsc::channel(1);
                 tokio::spawn(server.serve(shown, commands, std::future::pending()));
                 up.send(()).unwrap();
-                while let Some(command) = asked.recv().await {
-                    let AdminCommand::Drain(reply) = command else { continue };
-                    let stage = |stage| status.send_modify(|s| Arc::make_mut(s).drain = stage);
-                    stage(DrainStage::GracefulShutdown);
-                    let _ = reply.send(Ok("the gateway leaves".into()));
-                    tokio::task::yield_now().await;
-                    stage(DrainStage::Detached);
+                let Some(AdminCommand::Drain(reply)) = asked.recv().await else { return };
+                let stage = |stage| status.send_modify(|s| Arc::make_mut(s).drain = stage);
+                stage(DrainStage::GracefulShutdown);
+                reply.send(Ok("the gateway leaves".into())).unwrap();
+                // Ends when the test does.
+                while let Ok(next) = next.recv() {
+                    stage(next);
                 }
             });
         });
         is_up.recv().unwrap();
-        (dir, path)
+        Daemon { _dir: dir, socket, stages }
     }
 
     #[test]
     fn node_peers_and_routes_are_shown_and_not_ready_is_a_problem() {
-        let (_dir, socket) = daemon(status());
-        let (exit, text) = weir(&["show", "node", "--admin", &socket]);
+        let running = daemon(status());
+        let socket = &running.socket;
+        let (exit, text) = weir(&["show", "node", "--admin", socket]);
         assert_eq!(exit, Exit::Problems);
         assert!(text.contains("eth2 (fabric): NOT ATTACHED"), "{text}");
         let (exit, text) = weir(&["show", "peers", "--admin", &socket]);
@@ -266,14 +275,42 @@ mod with_a_daemon {
         assert_eq!(serde_json::from_str::<NodeStatus>(&json).unwrap(), status());
         let (_, yaml) = weir(&["show", "routes", "--admin", &socket, "-o", "yaml"]);
         assert!(yaml.contains("prefix: "), "{yaml}");
-        let (_dir, socket) = daemon(NodeStatus { ready: true, ..status() });
-        assert_eq!(weir(&["show", "node", "--admin", &socket]).0, Exit::Fine);
+        let running = daemon(NodeStatus { ready: true, ..status() });
+        assert_eq!(weir(&["show", "node", "--admin", &running.socket]).0, Exit::Fine);
+    }
+
+    /// `weir drain --wait` on a thread, once the daemon drains.
+    fn waiting(daemon: &Daemon) -> std::thread::JoinHandle<(Exit, String)> {
+        let socket = daemon.socket.clone();
+        let command = std::thread::spawn(move || weir(&["drain", "--admin", &socket, "--wait"]));
+        let stage = || {
+            let (_, json) = weir(&["show", "node", "--admin", &daemon.socket, "--output", "json"]);
+            serde_json::from_str::<NodeStatus>(&json).unwrap().drain
+        };
+        while stage() == DrainStage::None {}
+        // Many more looks than the command needs to end, did it not wait.
+        for _ in 0..50 {
+            assert_eq!(stage(), DrainStage::GracefulShutdown);
+        }
+        assert!(!command.is_finished(), "{:?}", command.join());
+        command
     }
 
     #[test]
     fn drain_waits_until_the_gateway_is_detached() {
-        let (_dir, socket) = daemon(status());
-        let (exit, text) = weir(&["drain", "--admin", &socket, "--wait"]);
+        let daemon = daemon(status());
+        let command = waiting(&daemon);
+        daemon.stages.send(DrainStage::Withdrawn).unwrap();
+        daemon.stages.send(DrainStage::Detached).unwrap();
+        let (exit, text) = command.join().unwrap();
         assert_eq!((exit, text.as_str()), (Exit::Fine, "the gateway leaves\nthe gateway is detached\n"));
+    }
+
+    #[test]
+    fn a_daemon_that_no_longer_drains_ends_the_wait_as_a_problem() {
+        let daemon = daemon(status());
+        let command = waiting(&daemon);
+        daemon.stages.send(DrainStage::None).unwrap();
+        assert_eq!(command.join().unwrap(), (Exit::Problems, "the gateway leaves\n".into()));
     }
 }
