@@ -284,6 +284,8 @@ fn load(directory: &Path, root: &Root, params: &Params, role: u32) -> Result<Ebp
 fn load_object(directory: &Path, root: Option<&Path>, params: &Params, role: u32) -> Result<Ebpf, Error> {
     let constants = abi::Config { role, ..params.constants };
     let mut loader = EbpfLoader::new();
+    // The programs relocate nothing against the kernel's types; reading those takes longer than all the rest.
+    loader.btf(None);
     loader.override_global("weir_cfg", bytemuck::bytes_of(&constants), true);
     for spec in pins::specs(&params.limits) {
         loader.map_max_entries(spec.name, spec.entries);

@@ -68,6 +68,7 @@ impl Root {
         let load = |e: &dyn std::error::Error| Error::Load { program: "root", reason: chain(e) };
         let slots = directory.join("slots");
         let mut object = EbpfLoader::new()
+            .btf(None)
             .map_pin_path("slots", slots.as_path())
             .load(weir_bpf::root_object())
             .map_err(|e| load(&e))?;
