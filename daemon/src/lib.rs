@@ -20,6 +20,7 @@ pub mod inspect;
 pub mod maglev;
 pub mod metrics;
 pub mod model;
+pub mod preflight;
 pub mod resolve;
 pub mod route;
 pub mod run;

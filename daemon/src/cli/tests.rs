@@ -204,14 +204,14 @@ fn check_prints_problems_and_a_summary() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("weir.yaml");
     std::fs::write(&config, "node: gw1\n").unwrap();
-    let (exit, text) = weir(&["check", "--config", config.to_str().unwrap()]);
+    let (exit, text) = weir(&["check", "--offline", "--config", config.to_str().unwrap()]);
     assert_eq!(exit, Exit::Problems);
     assert!(text.contains("weir.yaml") && text.contains("region"), "{text}");
     assert!(text.ends_with("; 0 rules would be served\n"), "{text}");
-    let (_, json) = weir(&["check", "--config", config.to_str().unwrap(), "--output", "json"]);
+    let (_, json) = weir(&["check", "--offline", "--config", config.to_str().unwrap(), "--output", "json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert!(json["problems"].as_array().is_some_and(|p| !p.is_empty()), "{json}");
-    let (exit, _) = weir(&["check", "--config", Path::new("/none/weir.yaml").to_str().unwrap()]);
+    let (exit, _) = weir(&["check", "--offline", "--config", Path::new("/none/weir.yaml").to_str().unwrap()]);
     assert_eq!(exit, Exit::Usage);
 }
 

@@ -45,7 +45,7 @@ const LAYERS: &[(&[&str], Peers)] = &[
         ],
         Peers::Unknown,
     ),
-    (&["check", "inspect"], Peers::Unknown),
+    (&["check", "inspect", "preflight"], Peers::Unknown),
     (&["admin", "metrics"], Peers::Unknown),
     (&["run"], Peers::Unknown),
     (&["cli"], Peers::Unknown),
@@ -81,6 +81,9 @@ const UNSAFE_HOMES: &[&str] = &[
     "labkit/src/ethtool",
     "labkit/src/xdp",
     "labkit/src/tc",
+    // TCP_INFO, and the packet socket that sends held packets again.
+    "labkit/src/traffic/tcp_info.rs",
+    "labkit/src/fault/resend.rs",
 ];
 
 /// Which of the workspace's crates each may depend on.
