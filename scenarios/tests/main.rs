@@ -1,5 +1,6 @@
 //! The scenario tests, in one binary.
 
+mod continuity;
 mod edge;
 mod frame;
 mod packets;
