@@ -32,7 +32,9 @@ async fn when_a_gateway_dies_connections_go_on_and_new_ones_succeed() {
         fault.heal().unwrap();
     }
     live.run_gateway(1, None).unwrap();
-    live.wait_ready().unwrap();
+    if let Err(e) = live.wait_ready() {
+        panic!("{e}\n{}\n{}\n{}\n{}", live.frr("edge").unwrap().vtysh("show bgp ipv6 unicast").unwrap(), live.frr("edge").unwrap().vtysh("show ipv6 route").unwrap(), live.frr("edge").unwrap().vtysh("show ipv6 nht").unwrap(), live.node("edge").unwrap().run(["ip", "-6", "route"]).unwrap());
+    }
     forwards_more(&live, 1, forwarded(&live, 1), 100);
     traffic.stop(&live).await.assert_lossless();
 }

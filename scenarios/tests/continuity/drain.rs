@@ -7,7 +7,7 @@ use labkit::wait::{check, eventually};
 use nix::sys::signal::Signal;
 use scenarios::region::{A, Live, Region, SOON};
 
-use super::{Traffic, forwarded, forwards_more, pinned, pins};
+use super::{Traffic, forwarded, forwards_more, paths, pinned, pins};
 
 /// What an onlooker saw first, and when.
 #[derive(Debug, Default)]
@@ -23,8 +23,8 @@ impl Seen {
         // The pins first: had they gone before the route, the route would be seen after them.
         let link = pins(live, 1).join("root-v1/eth1/link");
         let detached = (!link.exists()).then(Instant::now);
-        let paths = live.frr("edge").unwrap().bgp_paths(&format!("{}/128", live.vip(A))).unwrap();
-        let path = paths.iter().find(|path| path["peerId"] == live.region.gateway_uplink(1));
+        let paths = paths(live, A);
+        let path = paths.get(&live.region.gateway_uplink(1));
         match path {
             None => self.withdrawn = self.withdrawn.or(Some(Instant::now())),
             Some(_) => assert_eq!(self.withdrawn, None, "a withdrawn route came back: {paths:?}"),

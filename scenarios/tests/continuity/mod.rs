@@ -112,6 +112,13 @@ fn vip_events(live: &Live, watch: &RouteWatch) -> Vec<String> {
     TENANTS.into_iter().flat_map(of).map(|event| format!("{:?} {}", event.change, event.route)).collect()
 }
 
+/// The edge's BGP paths to a tenant's VIP, by the gateway that they came from.
+fn paths(live: &Live, tenant: Tenant) -> BTreeMap<String, Value> {
+    let paths = live.frr("edge").unwrap().bgp_paths(&format!("{}/128", live.vip(tenant))).unwrap();
+    let from = |path: &Value| path["peer"]["peerId"].as_str().unwrap_or_default().to_owned();
+    paths.into_iter().map(|path| (from(&path), path)).collect()
+}
+
 /// What FRR says of a gateway as its neighbour.
 fn neighbour(live: &Live, router: &str, address: &str) -> Value {
     let frr = live.frr(router).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use labkit::wait::{check, eventually, steady};
 use scenarios::region::{A, B, Live, Region, SOON, rule};
 
-use super::{Traffic, forwarded, forwards_more, reasons, vip_events};
+use super::{Traffic, forwarded, forwards_more, paths, reasons, vip_events};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_into_bad_files_serves_on_and_withholds_end_of_rib_until_they_are_corrected() {
@@ -42,9 +42,9 @@ async fn a_restart_into_bad_files_serves_on_and_withholds_end_of_rib_until_they_
     })
     .unwrap();
     for tenant in [A, B] {
-        let paths = edge.bgp_paths(&format!("{}/128", live.vip(tenant))).unwrap();
+        let paths = paths(&live, tenant);
         assert_eq!(paths.len(), 2, "{paths:?}");
-        let path = paths.iter().find(|path| path["peerId"] == gateway.as_str()).unwrap();
+        let path = &paths[&gateway];
         assert_eq!(path["stale"] == true, tenant == A, "only what was not announced again is stale: {path}");
     }
     forwards_more(&live, 1, before, 200);

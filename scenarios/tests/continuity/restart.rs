@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use labkit::wait::{check, eventually, steady};
-use scenarios::region::{Live, Region, SOON};
+use scenarios::region::{Live, Region, SOON, TENANTS};
 
-use super::{Traffic, forwarded, forwards_more, neighbour, pinned, pins, region, vip_events};
+use super::{Traffic, forwarded, forwards_more, neighbour, paths, pinned, pins, region, vip_events};
 
 /// The restart and forwarding flags that a router saw in a gateway's last OPEN.
 fn restart_flags(live: &Live, n: u16) -> (bool, bool) {
@@ -76,8 +76,9 @@ async fn sigterm_keeps_routes_and_programs_and_sends_no_cease_until_the_daemon_i
     live.wait_gateway_ready(1).unwrap();
     assert_eq!(restart_flags(&live, 1), (true, true));
     eventually("the edge holds no stale route", SOON, || {
-        let text = live.frr("edge").unwrap().vtysh("show bgp ipv6 unicast").map_err(|e| e.to_string())?;
-        check(!text.lines().any(|line| line.starts_with('S')), || text)
+        let paths = TENANTS.map(|tenant| paths(&live, tenant));
+        let fresh = |path: &serde_json::Value| path["stale"] != true;
+        check(paths.iter().all(|of| of.len() == 2 && of.values().all(fresh)), || format!("{paths:?}"))
     })
     .unwrap();
     assert_eq!(vip_events(&live, &watch), Vec::<String>::new());
