@@ -68,9 +68,7 @@ async fn a_drained_gateway_withdraws_before_it_detaches_and_nothing_is_lost() {
     forwards_more(&live, 1, forwarded(&live, 1), 200);
     let process = gateway.process("weir").unwrap();
     let socket = gateway.dir().join("admin.sock").display().to_string();
-    gateway
-        .run(["curl", "-sSf", "-X", "POST", "--unix-socket", &socket, "http://weir/v1/drain"])
-        .unwrap();
+    gateway.run(["curl", "-sSf", "-X", "POST", "--unix-socket", &socket, "http://weir/v1/drain"]).unwrap();
     watch_leaving(&live, &process);
     assert_carried_on(&live);
 
@@ -78,7 +76,7 @@ async fn a_drained_gateway_withdraws_before_it_detaches_and_nothing_is_lost() {
     live.run_gateway(1, None).unwrap();
     live.wait_ready().unwrap();
     forwards_more(&live, 1, forwarded(&live, 1), 200);
-    traffic.stop(&live).await.assert_lossless();
+    traffic.stop(&live).await.assert_lossless(&live);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,5 +90,5 @@ async fn sigterm_with_the_drain_marker_drains() {
     process.signal(Signal::SIGTERM).unwrap();
     watch_leaving(&live, &process);
     assert_carried_on(&live);
-    traffic.stop(&live).await.assert_lossless();
+    traffic.stop(&live).await.assert_lossless(&live);
 }

@@ -82,10 +82,16 @@ impl Outcome {
     }
 
     /// Not one packet was lost, not one segment sent twice.
-    fn assert_lossless(&self) {
+    fn assert_lossless(&self, live: &Live) {
         let lost: Vec<_> = self.flows.iter().map(|flow| (&flow.lost_out, &flow.lost_back)).collect();
         assert!(self.sent() > 0 && self.pulses.iter().all(|pulse| pulse.messages > 0), "no traffic");
-        assert_eq!(self.lost(), 0, "UDP packets lost of {}, out and back by flow: {lost:?}", self.sent());
+        assert!(
+            self.lost() == 0,
+            "{} of {} UDP packets lost, out and back by flow: {lost:?}; the kernels' and gateways' counts of drops: {}",
+            self.lost(),
+            self.sent(),
+            drops(live)
+        );
         assert_eq!(self.broken(), Vec::<&String>::new());
         assert_eq!(self.retransmissions(), 0, "TCP segments sent again");
         let connections: usize = self.pulses.iter().map(|pulse| pulse.connections).sum();
@@ -95,6 +101,26 @@ impl Outcome {
     fn assert_no_connection_lost(&self) {
         assert_eq!(self.broken(), Vec::<&String>::new());
     }
+}
+
+/// Where packets were dropped, as far as anyone counts.
+fn drops(live: &Live) -> String {
+    let script = "awk 'NR > 2 && $5 + $13 { print $1, \"rx dropped\", $5, \"tx dropped\", $13 }' /proc/net/dev; \
+                  grep -E '^(Ip6(In|Out)(Discards|NoRoutes|AddrErrors)|Udp6(InErrors|RcvbufErrors|NoPorts)) *\\t*[1-9]' \
+                  /proc/net/snmp6; true";
+    let mut text = String::new();
+    for node in live.lab.nodes() {
+        let lines = node.sh(script).unwrap_or_else(|e| e.to_string());
+        text += &lines.lines().map(|line| format!("\n  {}: {line}", node.name())).collect::<String>();
+    }
+    for n in 1..=live.region.gateways {
+        let Ok(maps) = try_maps(live, n) else { continue };
+        for (reason, total) in Reason::ALL.iter().map(|r| (r, maps.reason_total(*r))).filter(|(_, t)| *t != 0)
+        {
+            text += &format!("\n  gw{n}: {} {total}", reason.name());
+        }
+    }
+    text
 }
 
 /// A region's default, with timers of the gateways.

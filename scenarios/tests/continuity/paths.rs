@@ -53,8 +53,7 @@ async fn flows_moved_to_the_other_gateway_and_back_lose_nothing_and_keep_their_b
     let traffic = Traffic::start(&live).await;
     for (to, from) in [(1, 2), (2, 1), (1, 2)] {
         for tenant in TENANTS {
-            let route =
-                format!("{}/128 via {} table 77", live.vip(tenant), live.region.gateway_uplink(to));
+            let route = format!("{}/128 via {} table 77", live.vip(tenant), live.region.gateway_uplink(to));
             let route = route.parse().unwrap();
             edge.netlink(async |netlink| netlink.replace_route(&route).await).unwrap();
         }
@@ -63,5 +62,5 @@ async fn flows_moved_to_the_other_gateway_and_back_lose_nothing_and_keep_their_b
         let stray = forwarded(&live, from) - old;
         assert!(stray < 100, "gateway {from} still forwards: {stray} packets");
     }
-    traffic.stop(&live).await.assert_lossless();
+    traffic.stop(&live).await.assert_lossless(&live);
 }

@@ -54,7 +54,7 @@ async fn a_restart_into_bad_files_serves_on_and_withholds_end_of_rib_until_they_
     live.wait_gateway_ready(1).unwrap();
     assert_eq!(peer(&live)["synced"], true);
     assert_eq!(vip_events(&live, &watch), Vec::<String>::new());
-    traffic.stop(&live).await.assert_lossless();
+    traffic.stop(&live).await.assert_lossless(&live);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,5 +74,5 @@ async fn a_self_test_frame_that_does_not_come_back_makes_a_gateway_not_ready_but
     hole.heal().unwrap();
     live.wait_gateway_ready(1).unwrap();
     assert_eq!(vip_events(&live, &watch), Vec::<String>::new());
-    traffic.stop(&live).await.assert_lossless();
+    traffic.stop(&live).await.assert_lossless(&live);
 }

@@ -32,7 +32,7 @@ async fn a_daemon_killed_and_restarted_three_times_loses_no_packet_and_moves_no_
         forwards_more(&live, 1, forwarded(&live, 1), 200);
     }
     assert_eq!(vip_events(&live, &watch), Vec::<String>::new());
-    traffic.stop(&live).await.assert_lossless();
+    traffic.stop(&live).await.assert_lossless(&live);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -52,7 +52,7 @@ async fn a_daemon_dead_for_longer_than_its_heartbeat_loses_no_packet() {
     live.run_gateway(1, None).unwrap();
     live.wait_gateway_ready(1).unwrap();
     forwards_more(&live, 1, forwarded(&live, 1), 200);
-    traffic.stop(&live).await.assert_lossless();
+    traffic.stop(&live).await.assert_lossless(&live);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -82,5 +82,5 @@ async fn sigterm_keeps_routes_and_programs_and_sends_no_cease_until_the_daemon_i
     })
     .unwrap();
     assert_eq!(vip_events(&live, &watch), Vec::<String>::new());
-    traffic.stop(&live).await.assert_lossless();
+    traffic.stop(&live).await.assert_lossless(&live);
 }

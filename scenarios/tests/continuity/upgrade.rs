@@ -35,7 +35,10 @@ fn replace(live: &Live, build: Option<&str>) {
     live.run_gateway(1, build).unwrap();
     live.wait_gateway_ready(1).unwrap();
     let after = (totals(live), forwarded(live, 1));
-    assert!(after.0.0 >= before.0.0 && after.0.1 >= before.0.1 && after.1 >= before.1, "{before:?} {after:?}");
+    assert!(
+        after.0.0 >= before.0.0 && after.0.1 >= before.0.1 && after.1 >= before.1,
+        "{before:?} {after:?}"
+    );
     forwards_more(live, 1, after.1, 200);
 }
 
@@ -52,7 +55,7 @@ async fn an_upgrade_loses_no_packet_moves_no_route_and_keeps_the_counters() {
         assert_eq!(sets(&live), set, "the same maps go on");
     }
     assert_eq!(vip_events(&live, &watch), Vec::<String>::new());
-    traffic.stop(&live).await.assert_lossless();
+    traffic.stop(&live).await.assert_lossless(&live);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,5 +76,5 @@ async fn an_upgrade_to_another_map_layout_loses_no_packet_and_leaves_only_the_ne
     replace(&live, None);
     assert_eq!((version(&live), sets(&live)), (old, old_sets));
     assert_eq!(vip_events(&live, &watch), Vec::<String>::new());
-    traffic.stop(&live).await.assert_lossless();
+    traffic.stop(&live).await.assert_lossless(&live);
 }

@@ -1,5 +1,8 @@
 //! The few system calls that aya does not offer: program ids in a program array, a link's interface, waiting for readers.
-#![allow(unsafe_code, reason = "bpf(2), membarrier(2), statfs(2) and clock_getres(2) have no safe wrapper for these uses")]
+#![allow(
+    unsafe_code,
+    reason = "bpf(2), membarrier(2), statfs(2) and clock_getres(2) have no safe wrapper for these uses"
+)]
 
 use std::ffi::CString;
 use std::io;
