@@ -230,6 +230,8 @@ async fn run(path: PathBuf) -> Result<(), Error> {
         }
     };
     stop.cancel();
+    // Whoever still has an event to tell must not wait for a reader.
+    drop(events);
     match end {
         End::Restart => {
             info!("stopping for a restart: routes and programs stay");
@@ -394,17 +396,10 @@ fn params(config: &Config, interfaces: &[Interface]) -> Params {
             selftest_lo: half(self_test, 8),
             role: 0,
             icmp_rate: config.icmp_rate,
-            heartbeat_jiffies: jiffies(config.timers.heartbeat),
+            heartbeat_jiffies: dataplane::bpf::jiffies(config.timers.heartbeat),
             build: BUILD,
         },
     }
-}
-
-/// A time in the kernel's jiffies. CONFIG_HZ is not told to user space; the highest in use keeps the bound a lower one.
-fn jiffies(time: Duration) -> u32 {
-    const HZ: u64 = 1000;
-    u32::try_from(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).saturating_mul(HZ) / 1000)
-        .unwrap_or(u32::MAX)
 }
 
 fn settings(config: &Config) -> Settings {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
 
 mod bgp;
+mod continuity;
 mod edge;
 mod frame;
 mod inspect;

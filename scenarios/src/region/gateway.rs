@@ -35,7 +35,7 @@ impl Gateway {
         format!(
             "node: gw{n}\nregion: {region_name}\nlocator: {{ prefix: \"{block}\", nodeID: {n} }}\nhashKeyFile: {dir}/hash-key\nuplinks: \
              [eth1]\nfabric: [eth2]\nobjects: {dir}/objects.d\npins: {pins}\nlimits: {{ vips: 64, backends: 256, ringSlots: 524288, \
-             nextHops: 64 }}\ntimers: {{ drain: 1s, gracefulShutdown: 1s }}\nbgp:\n  asn: {asn}\n  routerID: 192.0.2.{id}\n  \
+             nextHops: 64 }}\ntimers: {{ {timers} }}\ndrainMarker: {dir}/drain\nbgp:\n  asn: {asn}\n  routerID: 192.0.2.{id}\n  \
              gracefulRestart: {{ restartTime: {restart}s }}\n  peers:\n    - {{ name: edge, address: \"{edge}\", localAddress: \
              \"{uplink}\", asn: 65000, role: upstream, passwordFile: {dir}/bgp-password, gtsm: true }}\n    - {{ name: spine, address: \
              \"{spine}\", localAddress: \"{fabric}\", asn: 65001, role: fabric, passwordFile: {dir}/bgp-password, gtsm: true }}\nadmin: \
@@ -43,6 +43,7 @@ impl Gateway {
             region_name = region.region(),
             block = region.block(),
             pins = pins.display(),
+            timers = region.timers,
             asn = region.gateway_as(),
             id = 10 + n,
             restart = region.restart_time,

@@ -74,11 +74,21 @@ pub struct Region {
     pub routing: Routing,
     /// BGP restart time told by gateways, in seconds.
     pub restart_time: u16,
+    /// Timers of the gateways, as in their configuration.
+    pub timers: String,
 }
 
 impl Default for Region {
     fn default() -> Self {
-        Self { number: 1, gateways: 2, workers: 3, fabric_mtu: 1600, routing: Routing::Bgp, restart_time: 20 }
+        Self {
+            number: 1,
+            gateways: 2,
+            workers: 3,
+            fabric_mtu: 1600,
+            routing: Routing::Bgp,
+            restart_time: 20,
+            timers: "drain: 1s, gracefulShutdown: 1s".into(),
+        }
     }
 }
 

@@ -17,8 +17,9 @@ impl Region {
     }
 
     fn router(&self, asn: u32, id: u8, peers: &[String]) -> String {
+        // After a link was down FRR 8.4 keeps a nexthop group in the kernel that lacks the member; plain routes come back.
         let mut text = format!(
-            "router bgp {asn}\n bgp router-id 192.0.2.{id}\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n bgp \
+            "no zebra nexthop kernel enable\nrouter bgp {asn}\n bgp router-id 192.0.2.{id}\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n bgp \
              graceful-restart-disable\n"
         );
         // Helpers keep a restarting gateway's routes; the router itself does not restart in these labs.

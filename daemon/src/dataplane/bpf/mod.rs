@@ -206,6 +206,9 @@ impl Bpf {
         for attachment in self.attachments {
             attachment.root.leave(abi::SLOT_LB)?;
         }
+        for set in &self.replaced {
+            pins::remove_dir(set)?;
+        }
         pins::remove_dir(&self.directory)
     }
 }
@@ -343,6 +346,13 @@ pub fn serving_set(pins: &Pins, interfaces: &[String]) -> Result<Option<PathBuf>
 /// Name of an interface of the calling thread's network namespace, for people.
 pub fn interface_name(index: u32) -> Option<String> {
     sys::interface_name(index)
+}
+
+/// A time in the kernel's jiffies, at least one unless it is zero.
+pub fn jiffies(time: Duration) -> u32 {
+    // 1000 is the highest in use, so that the time is never cut short.
+    let hz = u128::from(sys::jiffies_per_second().unwrap_or(1000));
+    u32::try_from((time.as_millis() * hz).div_ceil(1000)).unwrap_or(u32::MAX)
 }
 
 /// Waits until a condition holds, looking every few milliseconds; `false` when the deadline passed.

@@ -1,5 +1,8 @@
 //! The few system calls that aya does not offer: program ids in a program array, a link's interface, waiting for readers.
-#![allow(unsafe_code, reason = "bpf(2), membarrier(2) and statfs(2) have no safe wrapper for these uses")]
+#![allow(
+    unsafe_code,
+    reason = "bpf(2), membarrier(2), statfs(2) and clock_getres(2) have no safe wrapper for these uses"
+)]
 
 use std::ffi::CString;
 use std::io;
@@ -140,4 +143,15 @@ pub(super) fn lock(directory: &std::fs::File) -> io::Result<()> {
     // SAFETY: a live descriptor.
     let result = unsafe { libc::flock(directory.as_raw_fd(), libc::LOCK_EX) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The kernel's jiffies a second (`CONFIG_HZ`): its coarse clocks advance by one jiffy (`KTIME_LOW_RES`).
+pub(super) fn jiffies_per_second() -> io::Result<u64> {
+    let mut tick = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the answer.
+    if unsafe { libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &raw mut tick) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let nanoseconds = u64::try_from(tick.tv_nsec).unwrap_or(0).max(1);
+    Ok((1_000_000_000 + nanoseconds / 2) / nanoseconds)
 }

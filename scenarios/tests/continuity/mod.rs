@@ -1,0 +1,211 @@
+//! What goes on while gateways die, restart, change build and leave: traffic with every packet accounted for.
+
+mod death;
+mod drain;
+mod paths;
+mod readiness;
+mod restart;
+mod upgrade;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+use labkit::lab::RouteWatch;
+use labkit::traffic::{Pool, Pulse, PulseReport, UdpFlow, UdpReport};
+use scenarios::region::{Live, Region, SOON, TENANTS, Tenant};
+use serde_json::Value;
+use weir::dataplane::Dataplane as _;
+use weir::dataplane::bpf::{Maps, Pins, serving_set};
+use weir::model::VipKey;
+use weir_bpf::abi::Reason;
+
+/// Between two packets of a UDP flow.
+const PACE: Duration = Duration::from_millis(5);
+/// Flows and connections a tenant: enough that equal-cost paths all get some.
+const FLOWS: usize = 6;
+const CONNECTIONS: usize = 30;
+
+/// Traffic of the client to both tenants, from before a fault until after it.
+struct Traffic {
+    flows: Vec<UdpFlow>,
+    pulses: Vec<Pulse>,
+}
+
+/// What became of it.
+struct Outcome {
+    flows: Vec<UdpReport>,
+    pulses: Vec<PulseReport>,
+}
+
+impl Traffic {
+    async fn start(live: &Live) -> Self {
+        let client = live.node("client").unwrap();
+        let (mut flows, mut pulses) = (Vec::new(), Vec::new());
+        for tenant in TENANTS {
+            for _ in 0..FLOWS {
+                flows.push(UdpFlow::start(&client, live.service(tenant), PACE, 200).await.unwrap());
+            }
+            let pool = Pool::open(&client, live.service(tenant), CONNECTIONS).await.unwrap();
+            pulses.push(pool.pulse(Duration::from_millis(50)));
+        }
+        Self { flows, pulses }
+    }
+
+    async fn stop(self, live: &Live) -> Outcome {
+        let servers = live.udp_servers();
+        let mut outcome = Outcome { flows: Vec::new(), pulses: Vec::new() };
+        for flow in self.flows {
+            outcome.flows.push(flow.stop(&servers).await.unwrap());
+        }
+        for pulse in self.pulses {
+            outcome.pulses.push(pulse.stop().await);
+        }
+        outcome
+    }
+}
+
+impl Outcome {
+    fn sent(&self) -> u64 {
+        self.flows.iter().map(|flow| flow.sent).sum()
+    }
+    fn lost(&self) -> u64 {
+        self.flows.iter().map(UdpReport::lost).sum()
+    }
+    fn broken(&self) -> Vec<&String> {
+        self.pulses.iter().flat_map(|pulse| &pulse.broken).collect()
+    }
+    fn retransmissions(&self) -> u64 {
+        self.pulses.iter().map(|pulse| pulse.retransmissions).sum()
+    }
+
+    /// Not one packet was lost, not one segment sent twice.
+    fn assert_lossless(&self, live: &Live) {
+        let lost: Vec<_> = self.flows.iter().map(|flow| (&flow.lost_out, &flow.lost_back)).collect();
+        assert!(self.sent() > 0 && self.pulses.iter().all(|pulse| pulse.messages > 0), "no traffic");
+        assert!(
+            self.lost() == 0,
+            "{} of {} UDP packets lost, out and back by flow: {lost:?}; the kernels' and gateways' counts of drops: {}",
+            self.lost(),
+            self.sent(),
+            drops(live)
+        );
+        assert_eq!(self.broken(), Vec::<&String>::new());
+        assert_eq!(self.retransmissions(), 0, "TCP segments sent again");
+        let connections: usize = self.pulses.iter().map(|pulse| pulse.connections).sum();
+        assert_eq!(connections, CONNECTIONS * TENANTS.len());
+    }
+
+    fn assert_no_connection_lost(&self) {
+        assert_eq!(self.broken(), Vec::<&String>::new());
+    }
+}
+
+/// Where packets were dropped, as far as anyone counts.
+fn drops(live: &Live) -> String {
+    let script = "awk 'NR > 2 && $5 + $13 { print $1, \"rx dropped\", $5, \"tx dropped\", $13 }' /proc/net/dev; \
+                  grep -E '^(Ip6(In|Out)(Discards|NoRoutes|AddrErrors)|Udp6(InErrors|RcvbufErrors|NoPorts)) *\\t*[1-9]' \
+                  /proc/net/snmp6; true";
+    let mut text = String::new();
+    for node in live.lab.nodes() {
+        let lines = node.sh(script).unwrap_or_else(|e| e.to_string());
+        text += &lines.lines().map(|line| format!("\n  {}: {line}", node.name())).collect::<String>();
+    }
+    for n in 1..=live.region.gateways {
+        let Ok(maps) = try_maps(live, n) else { continue };
+        for (reason, total) in Reason::ALL.iter().map(|r| (r, maps.reason_total(*r))).filter(|(_, t)| *t != 0)
+        {
+            text += &format!("\n  gw{n}: {} {total}", reason.name());
+        }
+    }
+    text
+}
+
+/// A region's default, with timers of the gateways.
+fn region(timers: &str) -> Region {
+    Region { timers: format!("drain: 1s, gracefulShutdown: 1s, {timers}"), ..Region::default() }
+}
+
+fn vip_route(live: &Live, tenant: Tenant) -> IpNet {
+    live.vip(tenant).into()
+}
+
+/// The edge's route events for VIPs since the watch began.
+fn vip_events(live: &Live, watch: &RouteWatch) -> Vec<String> {
+    let of = |tenant| watch.events_for(vip_route(live, tenant));
+    TENANTS.into_iter().flat_map(of).map(|event| format!("{:?} {}", event.change, event.route)).collect()
+}
+
+/// The edge's BGP paths to a tenant's VIP, by the gateway that they came from.
+fn paths(live: &Live, tenant: Tenant) -> BTreeMap<String, Value> {
+    let paths = live.frr("edge").unwrap().bgp_paths(&format!("{}/128", live.vip(tenant))).unwrap();
+    let from = |path: &Value| path["peer"]["peerId"].as_str().unwrap_or_default().to_owned();
+    paths.into_iter().map(|path| (from(&path), path)).collect()
+}
+
+/// What FRR says of a gateway as its neighbour.
+fn neighbour(live: &Live, router: &str, address: &str) -> Value {
+    let frr = live.frr(router).unwrap();
+    frr.json(&format!("show bgp neighbors {address} json")).unwrap()[address].clone()
+}
+
+/// The pin path of a gateway.
+fn pins(live: &Live, n: u16) -> PathBuf {
+    live.gateway(n).unwrap().bpffs().unwrap().join("weir")
+}
+
+/// The maps that serve now in a gateway, from its pins alone.
+fn try_maps(live: &Live, n: u16) -> Result<Maps, String> {
+    let base = Pins::existing(&pins(live, n)).map_err(|e| e.to_string())?;
+    let set = serving_set(&base, &["eth1".into(), "eth2".into()]).map_err(|e| e.to_string())?;
+    weir::run::serving_maps(&set.ok_or("no set of maps")?).map_err(|e| e.to_string())
+}
+
+fn maps(live: &Live, n: u16) -> Maps {
+    try_maps(live, n).unwrap()
+}
+
+/// Packets that a gateway has forwarded, by its own count.
+fn forwarded(live: &Live, n: u16) -> u64 {
+    maps(live, n).reason_total(Reason::Forwarded)
+}
+
+/// Waits until a gateway has forwarded this many packets more than it had.
+fn forwards_more(live: &Live, n: u16, before: u64, more: u64) {
+    labkit::wait::eventually("packets forwarded", SOON, || {
+        let now = try_maps(live, n)?.reason_total(Reason::Forwarded);
+        labkit::wait::check(now >= before + more, || format!("{} of {more}", now.saturating_sub(before)))
+    })
+    .unwrap();
+}
+
+/// Digest of each loaded key's ring.
+fn digests(live: &Live, n: u16) -> BTreeMap<VipKey, [u8; 16]> {
+    let tables = maps(live, n).read_back().unwrap();
+    let key = |key: &VipKey| TENANTS.iter().any(|t| live.vip(*t) == key.address);
+    tables.vips.into_iter().filter(|(k, _)| key(k)).map(|(k, entry)| (k, entry.ring.digest)).collect()
+}
+
+/// Everything pinned below a path.
+fn pinned(base: &std::path::Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(base) else { return Vec::new() };
+    let mut found = Vec::new();
+    for path in entries.map(|entry| entry.unwrap().path()) {
+        if path.is_dir() { found.extend(pinned(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+/// Reasons for which a gateway says that it is not ready.
+fn reasons(live: &Live, n: u16) -> Result<Vec<(String, String)>, String> {
+    let status = live.status(n).map_err(|e| e.to_string())?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let list = status["reasons"].as_array().cloned().unwrap_or_default();
+    Ok(list.iter().map(|reason| (text(&reason["id"]), text(&reason["text"]))).collect())
+}
+
+fn is_vip(live: &Live, address: IpAddr) -> bool {
+    TENANTS.iter().any(|tenant| live.vip(*tenant) == address)
+}
