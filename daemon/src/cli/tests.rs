@@ -268,12 +268,12 @@ mod with_a_daemon {
         let (exit, text) = weir(&["show", "node", "--admin", socket]);
         assert_eq!(exit, Exit::Problems);
         assert!(text.contains("eth2 (fabric): NOT ATTACHED"), "{text}");
-        let (exit, text) = weir(&["show", "peers", "--admin", &socket]);
+        let (exit, text) = weir(&["show", "peers", "--admin", socket]);
         assert_eq!(exit, Exit::Fine);
         assert!(text.contains("tor1"), "{text}");
-        let (_, json) = weir(&["show", "node", "--admin", &socket, "--output", "json"]);
+        let (_, json) = weir(&["show", "node", "--admin", socket, "--output", "json"]);
         assert_eq!(serde_json::from_str::<NodeStatus>(&json).unwrap(), status());
-        let (_, yaml) = weir(&["show", "routes", "--admin", &socket, "-o", "yaml"]);
+        let (_, yaml) = weir(&["show", "routes", "--admin", socket, "-o", "yaml"]);
         assert!(yaml.contains("prefix: "), "{yaml}");
         let running = daemon(NodeStatus { ready: true, ..status() });
         assert_eq!(weir(&["show", "node", "--admin", &running.socket]).0, Exit::Fine);
