@@ -3,5 +3,7 @@
 mod bgp;
 mod edge;
 mod frame;
+mod isolation;
 mod packets;
 mod path;
+mod wire;
