@@ -6,4 +6,5 @@ mod frame;
 mod isolation;
 mod packets;
 mod path;
+mod regions;
 mod wire;
