@@ -6,5 +6,8 @@ mod continuity;
 mod edge;
 mod frame;
 mod inspect;
+mod isolation;
 mod packets;
 mod path;
+mod regions;
+mod wire;

@@ -37,14 +37,16 @@ impl Gateway {
              [eth1]\nfabric: [eth2]\nobjects: {dir}/objects.d\npins: {pins}\nlimits: {{ vips: 64, backends: 256, ringSlots: 524288, \
              nextHops: 64 }}\ntimers: {{ {timers} }}\ndrainMarker: {dir}/drain\nbgp:\n  asn: {asn}\n  routerID: 192.0.2.{id}\n  \
              gracefulRestart: {{ restartTime: {restart}s }}\n  peers:\n    - {{ name: edge, address: \"{edge}\", localAddress: \
-             \"{uplink}\", asn: 65000, role: upstream, passwordFile: {dir}/bgp-password, gtsm: true }}\n    - {{ name: spine, address: \
-             \"{spine}\", localAddress: \"{fabric}\", asn: 65001, role: fabric, passwordFile: {dir}/bgp-password, gtsm: true }}\nadmin: \
+             \"{uplink}\", asn: {edge_as}, role: upstream, passwordFile: {dir}/bgp-password, gtsm: true }}\n    - {{ name: spine, address: \
+             \"{spine}\", localAddress: \"{fabric}\", asn: {spine_as}, role: fabric, passwordFile: {dir}/bgp-password, gtsm: true }}\nadmin: \
              {dir}/admin.sock\nmetrics: \"[::1]:9464\"\n",
             region_name = region.region(),
             block = region.block(),
             pins = pins.display(),
             timers = region.timers,
             asn = region.gateway_as(),
+            edge_as = region.edge_as(),
+            spine_as = region.spine_as(),
             id = 10 + n,
             restart = region.restart_time,
             edge = region.edge_uplink(n),

@@ -1,6 +1,7 @@
 //! A region that runs: the lab with its routers, gateways as real processes, servers in the pods.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -21,7 +22,7 @@ pub const SOON: Duration = Duration::from_secs(20);
 /// A running region.
 pub struct Live {
     /// The lab.
-    pub lab: Lab,
+    pub lab: Arc<Lab>,
     /// What it is made of.
     pub region: Region,
     servers: Vec<(IdentifyServer, UdpServer)>,
@@ -46,7 +47,15 @@ impl Live {
         topology: &Topology,
         region: Region,
     ) -> anyhow::Result<Self> {
-        let lab = options.up(topology)?;
+        Self::beside(&Arc::new(options.up(topology)?), region)
+    }
+
+    /// A region of a lab that is up and may hold others.
+    ///
+    /// # Errors
+    /// What could not be set up.
+    pub fn beside(lab: &Arc<Lab>, region: Region) -> anyhow::Result<Self> {
+        let lab = Arc::clone(lab);
         let mut live = Self { lab, region, servers: Vec::new() };
         live.serve()?;
         Ok(live)

@@ -11,6 +11,7 @@
 mod gateway;
 mod live;
 mod objects;
+mod observe;
 mod routers;
 
 use std::path::PathBuf;
@@ -20,6 +21,8 @@ use labkit::topology::{FrrDaemon, TopologyBuilder};
 pub use gateway::{Gateway, weir_binary};
 pub use live::{Live, SOON};
 pub use objects::{Objects, PORT, endpoint, rule};
+pub use observe::{Reasons, Sender};
+pub use routers::BGP_PASSWORD;
 
 /// A tenant: its VPC, its VIP, its pods' table on a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

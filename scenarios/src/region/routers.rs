@@ -5,12 +5,15 @@ use super::Region;
 /// Password of all BGP sessions of the lab.
 pub(super) const BGP_PASSWORD: &str = "lab-only-password";
 
-/// AS of the internet router.
-pub(super) const EDGE_AS: u32 = 65000;
-/// AS of the spine.
-pub(super) const SPINE_AS: u32 = 65001;
-
 impl Region {
+    /// AS of the internet router.
+    pub fn edge_as(&self) -> u32 {
+        64900 + 100 * u32::from(self.number)
+    }
+    /// AS of the spine.
+    pub fn spine_as(&self) -> u32 {
+        self.edge_as() + 1
+    }
     /// AS of the region's gateways.
     pub fn gateway_as(&self) -> u32 {
         65010 + u32::from(self.number)
@@ -44,12 +47,12 @@ impl Region {
     /// The internet router: VIPs from the gateways, equal-cost paths.
     pub fn edge_config(&self) -> String {
         let peers: Vec<String> = (1..=self.gateways).map(|n| self.gateway_uplink(n)).collect();
-        self.router(EDGE_AS, 1, &peers)
+        self.router(self.edge_as(), 1, &peers)
     }
 
     /// The spine: the gateways' locators.
     pub fn spine_config(&self) -> String {
         let peers: Vec<String> = (1..=self.gateways).map(|n| self.gateway_fabric(n)).collect();
-        self.router(SPINE_AS, 2, &peers)
+        self.router(self.spine_as(), 2, &peers)
     }
 }

@@ -50,6 +50,8 @@ pub struct Route {
 pub struct Neighbour {
     /// Its MAC; `None` while it is not resolved.
     pub mac: Option<[u8; 6]>,
+    /// The kernel is asking for it and has no answer yet.
+    pub probing: bool,
     /// Who keeps it resolved.
     pub upkeep: Upkeep,
 }
@@ -347,7 +349,11 @@ pub(super) mod tests {
     }
     pub(crate) fn neighbour(oif: u32, address: &str, last: u8) -> FibEvent {
         let mac = (last != 0).then(|| mac(last));
-        FibEvent::Neighbour(oif, address.parse().unwrap(), Neighbour { mac, upkeep: Upkeep::Managed })
+        FibEvent::Neighbour(
+            oif,
+            address.parse().unwrap(),
+            Neighbour { mac, probing: false, upkeep: Upkeep::Managed },
+        )
     }
     pub(crate) fn link(ifindex: u32, up: bool) -> FibEvent {
         let link = Link { name: format!("eth{ifindex}"), mac: Some(mac(100 + ifindex as u8)), mtu: 1500, up };

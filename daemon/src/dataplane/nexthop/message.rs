@@ -134,7 +134,11 @@ fn neighbour(message: NeighbourMessage) -> Option<(u32, Ipv6Addr, Neighbour)> {
         _ if managed => Upkeep::Managed,
         _ => Upkeep::None,
     };
-    Some((message.header.ifindex, address?, Neighbour { mac: mac.filter(|_| valid), upkeep }))
+    let probing = matches!(
+        message.header.state,
+        NeighbourState::None | NeighbourState::Incomplete | NeighbourState::Probe
+    );
+    Some((message.header.ifindex, address?, Neighbour { mac: mac.filter(|_| valid), probing, upkeep }))
 }
 
 fn link(message: LinkMessage) -> Link {
@@ -170,26 +174,28 @@ mod tests {
         event(RouteNetlinkMessage::NewNeighbour(message), 0).unwrap()
     }
 
-    fn told(mac: Option<[u8; 6]>, upkeep: Upkeep) -> FibEvent {
-        FibEvent::Neighbour(4, "fe80::1".parse().unwrap(), Neighbour { mac, upkeep })
+    fn told(mac: Option<[u8; 6]>, probing: bool, upkeep: Upkeep) -> FibEvent {
+        FibEvent::Neighbour(4, "fe80::1".parse().unwrap(), Neighbour { mac, probing, upkeep })
     }
 
     #[test]
     fn the_mac_of_a_failed_neighbour_is_not_used() {
         let mac = Some([2, 0, 0, 0, 0, 1]);
         for state in [NeighbourState::Failed, NeighbourState::Incomplete, NeighbourState::None] {
-            assert_eq!(neighbour(state, None), told(None, Upkeep::None), "{state:?}");
+            let probing = state != NeighbourState::Failed;
+            assert_eq!(neighbour(state, None), told(None, probing, Upkeep::None), "{state:?}");
         }
         for state in
             [NeighbourState::Reachable, NeighbourState::Stale, NeighbourState::Delay, NeighbourState::Probe]
         {
-            assert_eq!(neighbour(state, None), told(mac, Upkeep::None), "{state:?}");
+            let probing = state == NeighbourState::Probe;
+            assert_eq!(neighbour(state, None), told(mac, probing, Upkeep::None), "{state:?}");
         }
         for state in [NeighbourState::Permanent, NeighbourState::Noarp] {
-            assert_eq!(neighbour(state, None), told(mac, Upkeep::Permanent), "{state:?}");
+            assert_eq!(neighbour(state, None), told(mac, false, Upkeep::Permanent), "{state:?}");
         }
         let managed = NeighbourAttribute::ExtFlags(NeighbourExtFlags::Managed);
-        assert_eq!(neighbour(NeighbourState::Stale, Some(managed)), told(mac, Upkeep::Managed));
+        assert_eq!(neighbour(NeighbourState::Stale, Some(managed)), told(mac, false, Upkeep::Managed));
     }
 
     fn unicast(table: u8) -> RouteMessage {

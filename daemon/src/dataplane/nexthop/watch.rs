@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
 
-use super::fib::{Fib, FibEvent, Link, Lookup, Resolution, Touched};
+use super::fib::{Fib, FibEvent, Link, Lookup, Neighbour, Resolution, Touched, Upkeep};
 use crate::model::Sid;
 
 /// SIDs whose resolution changed, with the new one.
@@ -51,6 +51,7 @@ impl Watch {
     pub fn apply(&mut self, events: impl IntoIterator<Item = FibEvent>) -> Changes {
         let mut touched = BTreeSet::new();
         for event in events {
+            let event = self.hold(event);
             let link = matches!(event, FibEvent::Link(..) | FibEvent::LinkGone(_));
             match self.fib.apply(event) {
                 Touched::Nothing => {}
@@ -65,6 +66,28 @@ impl Watch {
             }
         }
         self.refresh(touched)
+    }
+
+    /// Keeps the MAC of a neighbour in use while the kernel, which was told to forget it, asks for it anew: the next
+    /// packet must not be the price. Only an unanswered probe says that it is gone.
+    fn hold(&self, event: FibEvent) -> FibEvent {
+        let (key, new) = match event {
+            FibEvent::Neighbour(ifindex, address, neighbour) => ((ifindex, address), Some(neighbour)),
+            FibEvent::NeighbourGone(ifindex, address) => ((ifindex, address), None),
+            other => return other,
+        };
+        let old = self.fib.neighbour(key.0, key.1).filter(|_| self.neighbours.contains_key(&key));
+        let Some(Neighbour { mac: Some(mac), probing, .. }) = old.copied() else { return event };
+        let held = |probing, upkeep| {
+            FibEvent::Neighbour(key.0, key.1, Neighbour { mac: Some(mac), probing, upkeep })
+        };
+        match new {
+            None => held(false, Upkeep::None),
+            Some(Neighbour { mac: None, probing: true, upkeep }) => held(true, upkeep),
+            // Deleting an entry makes it fail first.
+            Some(Neighbour { mac: None, probing: false, .. }) if !probing => held(false, Upkeep::None),
+            Some(_) => event,
+        }
     }
 
     /// Replaces the mirror by one that was read afresh; tells the SIDs that now lead elsewhere.
@@ -188,13 +211,51 @@ mod tests {
     fn a_neighbour_that_only_ages_is_not_told_and_a_new_mac_is() {
         let mut watch = watch();
         let before = watch.lookups();
-        let aged = Neighbour { mac: Some([2, 0, 0, 0, 0, 2]), upkeep: Upkeep::None };
+        let aged = Neighbour { mac: Some([2, 0, 0, 0, 0, 2]), probing: false, upkeep: Upkeep::None };
         assert!(watch.apply([FibEvent::Neighbour(2, "fe80::2".parse().unwrap(), aged)]).is_empty());
         assert!(watch.apply([neighbour(3, "fe80::77", 0)]).is_empty());
         assert_eq!(watch.lookups(), before);
         let changes = watch.apply([neighbour(2, "fe80::2", 44)]);
         assert_eq!(sids(&changes), ["2001:db8:ff01:2::1"]);
         assert_eq!(changes.values().next().unwrap().hops, [hop(2, 44)]);
+    }
+
+    #[test]
+    fn a_forgotten_neighbour_is_used_until_a_probe_stays_unanswered() {
+        let state = |mac: Option<u8>, probing| {
+            let mac = mac.map(|last| [2, 0, 0, 0, 0, last]);
+            FibEvent::Neighbour(
+                2,
+                "fe80::2".parse().unwrap(),
+                Neighbour { mac, probing, upkeep: Upkeep::Managed },
+            )
+        };
+        let gone = || FibEvent::NeighbourGone(2, "fe80::2".parse().unwrap());
+        let second = "2001:db8:ff01:2::1";
+
+        // Deleted by hand: fails, goes, is asked for, answers.
+        let mut flushed = watch();
+        assert!(flushed.apply([state(None, false), gone()]).is_empty());
+        let known = flushed.fib().neighbour(2, "fe80::2".parse().unwrap()).unwrap();
+        assert_eq!((known.mac.is_some(), known.upkeep), (true, Upkeep::None), "it must be asked for again");
+        assert!(flushed.apply([state(None, true)]).is_empty());
+        assert!(flushed.apply([state(Some(2), false)]).is_empty());
+        // The same, with another MAC in the end, and with none.
+        assert!(flushed.apply([state(None, false), gone(), state(None, true)]).is_empty());
+        assert_eq!(sids(&flushed.apply([state(Some(9), false)])), [second]);
+        assert!(flushed.apply([gone(), state(None, true)]).is_empty());
+        assert_eq!(sids(&flushed.apply([state(None, false)])), [second]);
+
+        // Probed in vain.
+        let mut dead = watch();
+        assert!(dead.apply([state(Some(2), true)]).is_empty());
+        assert_eq!(sids(&dead.apply([state(None, false)])), [second]);
+
+        // One that nobody needs is forgotten.
+        let mut unused = watch();
+        unused.set(&BTreeSet::new());
+        unused.apply([gone()]);
+        assert!(unused.fib().neighbour(2, "fe80::2".parse().unwrap()).is_none());
     }
 
     #[test]

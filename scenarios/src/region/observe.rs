@@ -1,0 +1,181 @@
+//! Packets into a running region and out of it: frames on its links, what each gateway counted, which backend a flow takes.
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+
+use anyhow::Context as _;
+use labkit::capture::{Capture, Options};
+use labkit::expect::expect;
+use labkit::inject::Injector;
+use labkit::packet::{Ethernet, MacAddr, Packet, matcher};
+use weir::dataplane::bpf::{Maps, Pins, limits_of, serving_set};
+use weir_bpf::abi::Reason;
+
+use super::{Live, PORT, SOON, TENANTS, Tenant};
+
+/// How many packets left a gateway for each reason.
+pub type Reasons = BTreeMap<Reason, u64>;
+
+/// A link's end from which frames are sent: [`Live::sender`].
+#[derive(Debug)]
+pub struct Sender {
+    injector: Injector,
+    from: MacAddr,
+    to: MacAddr,
+}
+
+impl Sender {
+    /// Starts a frame from this end to the other.
+    pub fn frame(&self) -> Packet<Ethernet> {
+        Packet::eth(self.from, self.to)
+    }
+    /// Starts a frame as the other end would send it here.
+    pub fn answer(&self) -> Packet<Ethernet> {
+        Packet::eth(self.to, self.from)
+    }
+    /// Sends a frame and returns its bytes.
+    ///
+    /// # Errors
+    /// When the interface does not take it.
+    pub fn send<T>(&self, packet: &Packet<T>) -> anyhow::Result<Vec<u8>> {
+        Ok(self.injector.send_packet(packet)?)
+    }
+}
+
+impl Live {
+    /// Sends frames out of a node's interface, addressed to the other end of its link.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub fn sender(&self, node: &str, interface: &str) -> anyhow::Result<Sender> {
+        let near = self.node(node)?;
+        let mut links = self.lab.topology().links_of(near.name());
+        let (_, far, _) = links
+            .find(|(end, _, _)| end.interface == interface)
+            .with_context(|| format!("{node} has no link {interface}"))?;
+        let mac = |node: &labkit::NodeHandle, interface: &str| {
+            node.mac(interface).map(MacAddr::from).context("a link's end has no MAC address")
+        };
+        Ok(Sender {
+            injector: Injector::open(near.netns(), interface)?,
+            from: mac(&near, interface)?,
+            to: mac(&self.lab.node(&far.node)?, &far.interface)?,
+        })
+    }
+
+    /// Captures what arrives at a node's interface. Frames that XDP takes are not seen on their way in.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub fn capture(&self, node: &str, interface: &str) -> anyhow::Result<Capture> {
+        Ok(Capture::open(self.node(node)?.netns(), interface)?)
+    }
+
+    /// Captures what arrives and what leaves.
+    ///
+    /// # Errors
+    /// When there is no such interface.
+    pub fn capture_both_ways(&self, node: &str, interface: &str) -> anyhow::Result<Capture> {
+        let options = Options { leaving: true, ..Options::default() };
+        Ok(Capture::open_with(self.node(node)?.netns(), interface, options)?)
+    }
+
+    /// Captures what arrives at the pods of some tenants, by pod.
+    ///
+    /// # Errors
+    /// When a capture cannot be opened.
+    pub fn capture_pods(&self, tenants: &[Tenant]) -> anyhow::Result<BTreeMap<String, Capture>> {
+        let mut captures = BTreeMap::new();
+        for tenant in TENANTS.iter().filter(|t| tenants.contains(t)) {
+            for worker in 1..=self.region.workers {
+                let pod = self.region.pod(worker, *tenant);
+                captures.insert(pod.clone(), Capture::open(self.lab.node(&pod)?.netns(), "eth0")?);
+            }
+        }
+        Ok(captures)
+    }
+
+    /// What a gateway's program has counted, read from the pinned maps.
+    ///
+    /// # Errors
+    /// When the maps cannot be read.
+    pub fn reasons(&self, n: u16) -> anyhow::Result<Reasons> {
+        let pins = Pins::existing(&self.gateway(n)?.bpffs()?.join("weir"))?;
+        let set = serving_set(&pins, &["eth1".into(), "eth2".into()])?.context("no maps are pinned")?;
+        let maps = Maps::open(&set, limits_of(&set)?)?;
+        Ok(Reason::ALL.iter().map(|reason| (*reason, maps.reason_total(*reason))).collect())
+    }
+
+    /// Writes an object for all gateways.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn put(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        for n in 1..=self.region.gateways {
+            self.objects(n)?.put(name, text)?;
+        }
+        Ok(())
+    }
+
+    /// Removes an object from all gateways.
+    ///
+    /// # Errors
+    /// When a file cannot be removed.
+    pub fn remove(&self, name: &str) -> anyhow::Result<()> {
+        for n in 1..=self.region.gateways {
+            self.objects(n)?.remove(name)?;
+        }
+        Ok(())
+    }
+
+    /// Sends a UDP packet of every client port to a tenant's VIP through one gateway, and tells the SID that each was sent
+    /// to, as seen on the wire of the fabric. The pods do not answer packets this short.
+    ///
+    /// # Errors
+    /// When a packet does not come out.
+    pub fn assignments(
+        &self,
+        gateway: u16,
+        tenant: Tenant,
+        ports: std::ops::Range<u16>,
+    ) -> anyhow::Result<BTreeMap<u16, Ipv6Addr>> {
+        let (client, vip) = (self.region.client().parse()?, self.region.vip(tenant).parse()?);
+        let port = format!("eth{gateway}");
+        let wire = self.capture("spine", &port)?;
+        let sender = self.sender("edge", &port)?;
+        for source in ports.clone() {
+            sender.send(&sender.frame().ipv6(client, vip).udp(source, PORT).payload(b"which"))?;
+        }
+        let range = ports.clone();
+        let ours = matcher::inner_dst(vip)
+            .and(matcher::udp("to the service", move |udp| udp.dst == PORT && range.contains(&udp.src)));
+        let frames = expect(&wire).within(SOON).packets(ports.len(), ours)?;
+        let assigned = frames.iter().filter_map(|frame| {
+            let layers = frame.layers();
+            Some((layers.udp()?.src, layers.ipv6()?.dst))
+        });
+        Ok(assigned.collect())
+    }
+
+    /// The same for whole workers: which worker's pod each client port is sent to.
+    ///
+    /// # Errors
+    /// As [`Live::assignments`], and when a SID is no worker's.
+    pub fn workers_of(
+        &self,
+        gateway: u16,
+        tenant: Tenant,
+        ports: std::ops::Range<u16>,
+    ) -> anyhow::Result<BTreeMap<u16, u16>> {
+        let sids: BTreeMap<Ipv6Addr, u16> = (1..=self.region.workers)
+            .map(|worker| Ok((self.region.sid(worker, tenant).parse()?, worker)))
+            .collect::<anyhow::Result<_>>()?;
+        let assigned = self.assignments(gateway, tenant, ports)?;
+        assigned
+            .into_iter()
+            .map(|(port, sid)| {
+                Ok((port, *sids.get(&sid).with_context(|| format!("port {port} went to SID {sid}"))?))
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,157 @@
+//! A backend that goes, by its endpoint or by the shared verdict, takes its own flows along and nobody else's.
+
+use std::collections::BTreeMap;
+
+use labkit::traffic::{Connection, Pool};
+use labkit::wait::eventually;
+use scenarios::region::{A, Live, Region, SOON, endpoint, rule};
+
+use super::wait_condition;
+
+const FLOWS: std::ops::Range<u16> = 10_000..10_300;
+
+type Flows = BTreeMap<u16, u16>;
+
+/// Which worker each flow goes to; both gateways must agree.
+fn flows(live: &Live) -> Flows {
+    let first = live.workers_of(1, A, FLOWS).unwrap();
+    assert_eq!(first, live.workers_of(2, A, FLOWS).unwrap(), "both gateways send every flow to one pod");
+    first
+}
+
+/// Requires that exactly the flows of a worker left it, and that none of the others moved.
+fn only_left(before: &Flows, after: &Flows, gone: u16) {
+    for (port, worker) in before {
+        if *worker == gone {
+            assert_ne!(after[port], gone, "flow {port} is still sent to worker {gone}");
+        } else {
+            assert_eq!(after[port], *worker, "flow {port} moved though its pod is well");
+        }
+    }
+    let moved = before.values().filter(|w| **w == gone).count();
+    assert!(moved > 50, "{moved} of {} flows were on worker {gone}", before.len());
+}
+
+/// Connections to the service by the pod that they reached.
+async fn pools(live: &Live) -> BTreeMap<String, Vec<Connection>> {
+    let client = live.node("client").unwrap();
+    let mut pools: BTreeMap<String, Vec<Connection>> = BTreeMap::new();
+    for _ in 0..60 {
+        let connection = Connection::open(&client, live.service(A)).await.unwrap();
+        pools.entry(connection.backend().to_owned()).or_default().push(connection);
+    }
+    assert_eq!(pools.len(), 3, "all pods have connections");
+    pools
+}
+
+/// Requires that every connection still works and that none has ever had to send again.
+async fn go_on(pools: &mut BTreeMap<String, Vec<Connection>>, except: &str) -> usize {
+    let mut counted = 0;
+    for (pod, connections) in pools.iter_mut().filter(|(pod, _)| *pod != except) {
+        for connection in connections {
+            connection.round_trip().await.unwrap_or_else(|e| panic!("a connection to {pod}: {e}"));
+            assert_eq!(connection.retransmissions().unwrap(), 0, "a connection to {pod} lost a segment");
+            counted += 1;
+        }
+    }
+    counted
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backend_without_endpoint_leaves_the_rest_serving_and_gets_exactly_its_flows_back() {
+    let live = Live::ready("unresolved", Region::default()).unwrap();
+    let before = flows(&live);
+    let mut pools = pools(&live).await;
+
+    live.remove("vpce-a-2.yaml").unwrap();
+    for n in 1..=2 {
+        let condition = wait_condition(&live, n, A, "BackendsResolved", "False");
+        let message = condition["message"].as_str().unwrap_or_default();
+        assert!(message.contains(&live.region.pod_address(2)), "{condition}");
+    }
+    only_left(&before, &flows(&live), 2);
+    let kept = go_on(&mut pools, "w2-a").await;
+    assert!(kept >= 20, "{kept} connections went on");
+    let fresh = Pool::open(&live.node("client").unwrap(), live.service(A), 40).await.unwrap();
+    assert_eq!(fresh.by_backend().into_keys().collect::<Vec<_>>(), ["w1-a", "w3-a"]);
+    // The rule's status says it, the VIP stays announced.
+    live.wait_paths(2).unwrap();
+
+    live.put("vpce-a-2.yaml", &endpoint(&live.region, 2, A)).unwrap();
+    for n in 1..=2 {
+        wait_condition(&live, n, A, "BackendsResolved", "True");
+    }
+    assert_eq!(flows(&live), before, "the table is the one from before");
+    go_on(&mut pools, "w2-a").await;
+}
+
+/// Writes the shared verdict into the rules' status, for both protocols.
+fn verdict(live: &Live, unhealthy: &[u16]) {
+    for protocol in ["tcp", "udp"] {
+        let mut text = rule(&live.region, A, &format!("web-{protocol}"), protocol, &[1, 2, 3]);
+        text += "status:\n  backends:\n";
+        for worker in 1..=3 {
+            let health = if unhealthy.contains(&worker) { "Unhealthy" } else { "Healthy" };
+            text += &format!(
+                "    - {{ address: \"{}\", health: {health}, verdictGeneration: 1 }}\n",
+                live.region.pod_address(worker)
+            );
+        }
+        live.put(&format!("rule-a-{protocol}.yaml"), &text).unwrap();
+    }
+}
+
+/// Waits until both gateways have done what a verdict asks.
+fn wait_unhealthy(live: &Live, count: u64) {
+    for n in 1..=2 {
+        eventually("the verdict is in the maps", SOON, || {
+            let status = live.status(n).map_err(|e| e.to_string())?;
+            for name in ["web-tcp", "web-udp"] {
+                let rule = super::rule(live, n, A, name).map_err(|e| e.to_string())?;
+                if rule["backends"]["unhealthy"] != count || status["applied"] != status["generation"] {
+                    return Err(rule.to_string());
+                }
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unhealthy_verdict_moves_that_backends_flows_and_no_survivors() {
+    let live = Live::ready("verdict", Region::default()).unwrap();
+    let before = flows(&live);
+    let mut pools = pools(&live).await;
+    let total: usize = pools.values().map(Vec::len).sum();
+
+    verdict(&live, &[1]);
+    wait_unhealthy(&live, 1);
+    let one_down = flows(&live);
+    only_left(&before, &one_down, 1);
+    let survivors = go_on(&mut pools, "w1-a").await;
+    assert_eq!(survivors, total - pools["w1-a"].len());
+
+    // A second death moves only its own flows once more: those of the first do not move again.
+    verdict(&live, &[1, 3]);
+    wait_unhealthy(&live, 2);
+    let two_down = flows(&live);
+    only_left(&one_down, &two_down, 3);
+    assert!(two_down.values().all(|worker| *worker == 2));
+
+    // Back in another order than they went: each gets its own flows again.
+    verdict(&live, &[3]);
+    wait_unhealthy(&live, 1);
+    let back = flows(&live);
+    for (port, worker) in &before {
+        if *worker != 3 {
+            assert_eq!(back[port], *worker, "flow {port}");
+        }
+    }
+    verdict(&live, &[]);
+    wait_unhealthy(&live, 0);
+    assert_eq!(flows(&live), before, "the table is the one from before");
+    pools.remove("w1-a");
+    pools.remove("w3-a");
+    assert!(go_on(&mut pools, "").await > 0, "w2-a was never touched");
+}

@@ -1,0 +1,16 @@
+//! The packet path as seen on the links: errors made and steered, echo, what is dropped, the outer header, next hops.
+
+mod neighbours;
+mod outer;
+mod steering;
+mod too_big;
+mod unmatched;
+
+use std::net::Ipv6Addr;
+
+use scenarios::region::{Live, Tenant};
+
+/// Addresses that packets carry: the client's, and a tenant's VIP.
+fn client_and_vip(live: &Live, tenant: Tenant) -> (Ipv6Addr, Ipv6Addr) {
+    (live.region.client().parse().unwrap(), live.region.vip(tenant).parse().unwrap())
+}

@@ -1,0 +1,131 @@
+//! ICMP errors about a flow's replies reach the flow's own backend, whichever gateway gets them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv6Addr;
+
+use labkit::capture::Capture;
+use labkit::expect::expect;
+use labkit::packet::{decode_ip, matcher};
+use labkit::traffic::Connection;
+use labkit::wait::eventually;
+use scenarios::region::{A, Live, PORT, Region, SOON};
+use weir_bpf::abi::Reason;
+
+use super::client_and_vip;
+
+/// A router on the path back to the client.
+fn router() -> Ipv6Addr {
+    "2001:db8:feed::1".parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_packet_too_big_that_reaches_the_other_gateway_is_steered_to_the_flows_pod() {
+    let live = Live::ready("steering", Region::default()).unwrap();
+    let (client, vip) = client_and_vip(&live, A);
+    let wires = [live.capture("spine", "eth1").unwrap(), live.capture("spine", "eth2").unwrap()];
+    let replies = live.capture("edge", "eth9").unwrap();
+    let edge = [live.sender("edge", "eth1").unwrap(), live.sender("edge", "eth2").unwrap()];
+    let pods = live.capture_pods(&[A]).unwrap();
+
+    // The MTU numbers the errors; a pod must get those of its flows and no others.
+    let mut expected: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+    let mut used = BTreeSet::new();
+    let mut number = 1300;
+    let mut connections = Vec::new();
+    for _ in 0..16 {
+        let mut connection = Connection::open(&live.node("client").unwrap(), live.service(A)).await.unwrap();
+        connection.round_trip().await.unwrap();
+        let port = connection.local_addr().unwrap().port();
+        let of_flow = matcher::tcp_ports(port, PORT);
+        let gateway = eventually("a gateway forwards the flow", SOON, || {
+            let forwards = |wire: &Capture| {
+                wire.tap().frames().iter().any(|f| of_flow.check(&matcher::Seen::new(&f.bytes)).is_ok())
+            };
+            wires.iter().position(forwards).ok_or("none does")
+        })
+        .unwrap();
+        used.insert(gateway);
+        let other = &edge[1 - gateway];
+        let of_reply =
+            matcher::tcp_ports(PORT, port).and(matcher::Matcher::new("with data", |seen| {
+                match seen.layers().payload() {
+                    [] => Err("no data".into()),
+                    _ => Ok(()),
+                }
+            }));
+        replies.forget().unwrap();
+        connection.round_trip().await.unwrap();
+        let reply = expect(&replies).within(SOON).packet(of_reply).unwrap();
+        // The whole packet, a TCP header, the 8 bytes of older routers, and the ports alone.
+        for quoted in [reply.bytes.len() - 14, 60, 48, 44] {
+            number += 1;
+            let error = |hops| {
+                let header = other.frame().ipv6(router(), vip).hop_limit(hops);
+                header.packet_too_big(number).quote(&reply.bytes[14..14 + quoted])
+            };
+            other.send(&error(64)).unwrap();
+            // The worker's kernel takes one hop off; nothing else changes.
+            let arrives = matcher::ip_exactly(&error(63).bytes()[14..]);
+            expect(&pods[connection.backend()]).within(SOON).packet(arrives).unwrap();
+            expected.entry(connection.backend().to_owned()).or_default().insert(number);
+        }
+        connections.push(connection);
+    }
+    assert_eq!(used.len(), 2, "flows were on both gateways");
+    assert_eq!(expected.len(), 3, "flows were on all pods");
+    for (pod, capture) in &pods {
+        let frames = capture.tap().frames();
+        let got: BTreeSet<u32> =
+            frames.iter().filter_map(|f| f.layers().icmp().filter(|i| i.kind == 2)?.mtu()).collect();
+        assert_eq!(got, expected[pod], "errors that reached {pod}");
+    }
+
+    // The pod's kernel believes it: it sends this client no more than the router takes.
+    let connection = connections.last_mut().unwrap();
+    let pod = live.lab.node(connection.backend()).unwrap();
+    eventually("the pod has learned the path's MTU", SOON, || {
+        let route = pod.run(["ip", "-6", "route", "get", &client.to_string(), "from", &vip.to_string()]);
+        let route = route.map_err(|e| e.to_string())?;
+        if route.contains(" mtu 13") { Ok(()) } else { Err(route) }
+    })
+    .unwrap();
+    connection.transfer(200_000, SOON).await.unwrap();
+
+    // A quote that ends inside the ports says of no flow.
+    let before = live.reasons(1).unwrap()[&Reason::IcmpBadQuote];
+    let reply = edge[0].frame().ipv6(vip, client).tcp(PORT, 40_000).bytes();
+    edge[0]
+        .send(&edge[0].frame().ipv6(router(), vip).packet_too_big(1290).quote(&reply[14..14 + 43]))
+        .unwrap();
+    eventually("the cut quote is counted", SOON, || {
+        let now = live.reasons(1).unwrap()[&Reason::IcmpBadQuote];
+        if now == before + 1 { Ok(()) } else { Err(format!("{before} before, {now} now")) }
+    })
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_about_udp_replies_follow_the_flows_own_ring_slot_on_every_gateway() {
+    let live = Live::ready("udp-errors", Region::default()).unwrap();
+    let (client, vip) = client_and_vip(&live, A);
+    let ports = 20_000..20_128;
+    let flows = live.assignments(1, A, ports.clone()).unwrap();
+    assert_eq!(flows.values().collect::<BTreeSet<_>>().len(), 3, "all pods have flows");
+    for n in 1..=2 {
+        let link = format!("eth{n}");
+        let wire = live.capture("spine", &link).unwrap();
+        let edge = live.sender("edge", &link).unwrap();
+        for port in ports.clone() {
+            let reply = edge.frame().ipv6(vip, client).udp(PORT, port).payload(b"answer").bytes();
+            edge.send(&edge.frame().ipv6(router(), vip).packet_too_big(1300).quote(&reply[14..])).unwrap();
+        }
+        let errors = expect(&wire).within(SOON).packets(ports.len(), matcher::icmp_type(2)).unwrap();
+        for error in errors {
+            let layers = error.layers();
+            let quote = layers.quote().unwrap();
+            let port = quote.udp().unwrap().dst;
+            assert_eq!(layers.ipv6().unwrap().dst, flows[&port], "gateway {n}, flow of port {port}");
+            assert_eq!(decode_ip(&error.bytes[54..]).ipv6().unwrap().src, router(), "the error is inside");
+        }
+    }
+}
