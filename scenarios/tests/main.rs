@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
 
 mod bgp;
+mod configuration;
 mod edge;
 mod frame;
 mod packets;
 mod path;
+mod rules;
+mod sharing;

@@ -19,7 +19,7 @@ use labkit::topology::{FrrDaemon, TopologyBuilder};
 
 pub use gateway::{Gateway, weir_binary};
 pub use live::{Live, SOON};
-pub use objects::{Objects, PORT, endpoint, rule};
+pub use objects::{Objects, PORT, endpoint, rule, rule_on};
 
 /// A tenant: its VPC, its VIP, its pods' table on a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
