@@ -1,5 +1,7 @@
 //! The Rust layout equals the C layout: sizes, offsets and enumerators, read from the BTF of the compiled object.
 
+#![allow(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::mem::offset_of;

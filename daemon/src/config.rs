@@ -194,6 +194,14 @@ pub enum ConfigError {
     },
 }
 
+/// Reads a hash key file by itself: 32 raw bytes, or 64 hexadecimal digits.
+pub fn read_hash_key(path: &Path) -> Result<Secret<[u8; 32]>, ConfigError> {
+    secret::hash_key(path).map_err(|(why, remedy)| {
+        let problem = weir_api::Problem::error("", "", why, remedy);
+        ConfigError::Invalid { problems: vec![problem.at(path, 0)] }
+    })
+}
+
 impl Config {
     /// Reads and checks a configuration and the key files it names.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {

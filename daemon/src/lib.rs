@@ -3,18 +3,20 @@
 //! Modules and who may import whom (a test reads the `use` lines and enforces it):
 //!
 //! ```text
-//! model ← desired, maglev, flow, event ← state ← { source, dataplane, route } ← run ← cli
+//! model ← desired, maglev, flow, event ← state ← { source, dataplane, route } ← inspect ← { admin, metrics } ← run ← cli
 //! ```
 //!
 //! Modules in braces never import each other; they meet in `Event`, `Desired` and `Applied`.
 
 pub mod admin;
 pub mod check;
+pub mod cli;
 pub mod config;
 pub mod dataplane;
 pub mod desired;
 pub mod event;
 pub mod flow;
+pub mod inspect;
 pub mod maglev;
 pub mod metrics;
 pub mod model;

@@ -1,11 +1,10 @@
-//! The `weir` program.
-fn main() {
-    let args: Vec<String> = std::env::args().collect();
-    tracing_subscriber::fmt().json().init();
-    if args.get(1).map(String::as_str) == Some("gateway") {
-        if let Err(e) = weir::run::gateway(std::path::Path::new(&args[3])) {
-            tracing::error!(error = %e, "failed");
-            std::process::exit(1);
-        }
-    }
+//! The `weir` program: parses the command line and does what it says.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use weir::cli::Cli;
+
+fn main() -> ExitCode {
+    Cli::parse().run(&mut std::io::stdout().lock()).into()
 }

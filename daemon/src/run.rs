@@ -18,7 +18,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -34,6 +33,7 @@ use crate::dataplane::{self, Limits};
 use crate::desired::{Desired, DrainStage};
 use crate::event::{self, Event};
 use crate::flow::HashKey;
+use crate::inspect::PinnedSet;
 use crate::maglev::Seed;
 use crate::metrics;
 use crate::resolve::Site;
@@ -64,13 +64,8 @@ pub enum Error {
     #[error("open the admin socket: {0}")]
     Admin(#[from] admin::AdminError),
     /// The metrics address could not be opened.
-    #[error("serve metrics on {address}: {source}; change `metrics` or free the address")]
-    Metrics {
-        /// Configured address.
-        address: std::net::SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Metrics(#[from] metrics::BindError),
     /// The process could not be set up.
     #[error("start: {0}")]
     Io(#[from] std::io::Error),
@@ -111,9 +106,9 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let (sids_in, mut sids) = watch::channel(BTreeSet::new());
     let self_test = selftest::rule(&config.node, &config.region, config.locator.self_test_sid());
     let uplink = config.uplinks.first().cloned().unwrap_or_default();
+    let seed = Seed::from_region_key(config.hash_key.expose());
     let outputs = datapath::Outputs { events: events_in.clone(), health: health_in, sids: sids_in };
-    let datapath =
-        Datapath::start(bpf, maps, seed(&config), datapath::Probe { rule: self_test, uplink }, outputs)?;
+    let datapath = Datapath::start(bpf, maps, seed, datapath::Probe { rule: self_test, uplink }, outputs)?;
     let fabric: BTreeSet<String> = config.fabric.iter().cloned().collect();
     let (monitor, mut next_hops) = Monitor::spawn(fabric);
 
@@ -132,9 +127,14 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let (commands_in, mut commands) = mpsc::channel(16);
     let server = admin::Server::bind(&config.admin).await?;
     let admin = tokio::spawn(server.serve(status.clone(), commands_in, stop.clone().cancelled_owned()));
-    let metrics = metrics::serve(config.metrics, status.clone(), &readers, stop.clone())
-        .await
-        .map_err(|source| Error::Metrics { address: config.metrics, source })?;
+    let beats = health.clone();
+    let sources = metrics::Sources {
+        status: status.clone(),
+        counters: Arc::new(PinnedSet { directory: readers }),
+        heartbeat: Arc::new(move || beats.borrow().beat),
+    };
+    let listener = metrics::bind(config.metrics).await?;
+    let metrics = tokio::spawn(metrics::serve(listener, sources, stop.clone().cancelled_owned()));
 
     let mut health_changes = health.clone();
     let mut core = Core {
@@ -428,15 +428,6 @@ fn jiffies(time: Duration) -> u32 {
     const HZ: u64 = 1000;
     u32::try_from(u64::try_from(time.as_millis()).unwrap_or(u64::MAX).saturating_mul(HZ) / 1000)
         .unwrap_or(u32::MAX)
-}
-
-/// The rings' seed: derived from the region's key, so that all its gateways agree.
-pub(crate) fn seed(config: &Config) -> Seed {
-    let mut hash = Sha256::new();
-    hash.update(b"weir ring seed v1");
-    hash.update(config.hash_key.expose());
-    let digest = hash.finalize();
-    Seed(std::array::from_fn(|i| digest[i]))
 }
 
 fn settings(config: &Config) -> Settings {

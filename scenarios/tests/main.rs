@@ -5,6 +5,7 @@ mod bgp;
 mod configuration;
 mod edge;
 mod frame;
+mod inspect;
 mod packets;
 mod path;
 mod rules;

@@ -13,6 +13,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
+use futures_util::FutureExt as _;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -21,6 +22,9 @@ use crate::status::NodeStatus;
 
 /// Longest time for which a request waits for the daemon.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long requests may take once the server is told to stop.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why the socket could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -103,7 +107,7 @@ impl Server {
         Ok(Self { listener, _socket: Bound { path: socket.into(), inode } })
     }
 
-    /// Answers requests until `stop` is done; answers that have begun are finished.
+    /// Answers requests until `stop` is done; answers that have begun get another second.
     pub async fn serve(
         self,
         status: watch::Receiver<Arc<NodeStatus>>,
@@ -116,7 +120,11 @@ impl Server {
             .route("/v1/reload", post(reload))
             .fallback(async || answer(StatusCode::NOT_FOUND, "no such request"))
             .with_state(Shared { status, commands });
-        axum::serve(self.listener, router).with_graceful_shutdown(stop).await
+        let stop = stop.shared();
+        tokio::select! {
+            served = axum::serve(self.listener, router).with_graceful_shutdown(stop.clone()) => served,
+            () = async { stop.await; tokio::time::sleep(PATIENCE).await } => Ok(()),
+        }
     }
 }
 

@@ -13,6 +13,8 @@ mod tests;
 
 use std::num::NonZeroU32;
 
+use sha2::Digest as _;
+
 pub use build::Base;
 pub use digest::{Digest, base_key, digest, ring_key};
 
@@ -31,6 +33,17 @@ const NO_MEMBER: u16 = u16::MAX;
 /// The region's seed, equal on all its gateways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Seed(pub [u8; 16]);
+
+impl Seed {
+    /// The seed of a region, from its 32-byte key: equal on all its gateways, and not to be guessed.
+    pub fn from_region_key(key: &[u8; 32]) -> Self {
+        let mut hasher = sha2::Sha256::new();
+        hasher.update(b"weir ring seed v1");
+        hasher.update(key);
+        let digest = hasher.finalize();
+        Self(std::array::from_fn(|i| digest[i]))
+    }
+}
 
 /// Whether a member may own slots now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -47,6 +47,8 @@ pub(super) struct Health {
     pub(super) interfaces: Vec<InterfaceStatus>,
     /// This build's programs are in their slots.
     pub(super) active: bool,
+    /// When the program last got a heartbeat.
+    pub(super) beat: Option<Instant>,
     /// When the last self-test frame came back.
     pub(super) self_test: SelfTest,
     /// The last thing that failed, until a pass succeeds.
@@ -273,8 +275,9 @@ impl Worker {
         }
         if now >= self.next_beat {
             self.next_beat = now + BEAT;
-            if let Err(error) = self.bpf.heartbeat() {
-                tracing::error!(%error, "heartbeat failed");
+            match self.bpf.heartbeat() {
+                Ok(()) => self.state.beat = Some(now),
+                Err(error) => tracing::error!(%error, "heartbeat failed"),
             }
             self.state.interfaces = self.bpf.status();
         }

@@ -171,6 +171,21 @@ impl Maps {
         self.vip_index.get(&bytemuck::cast(*key), 0).ok()
     }
 
+    /// Whose SID a backend index holds, and on which node; `None` when the index is free.
+    pub fn identity(&self, index: u32) -> Result<Option<(BackendId, String)>, Error> {
+        let meta = self.backend_meta.get(&index, 0).map_err(|e| Error::map("read", "backend_meta", e))?;
+        Ok(self.decode_identity(&bytemuck::cast(meta)))
+    }
+
+    fn decode_identity(&self, meta: &BackendMeta) -> Option<(BackendId, String)> {
+        let id = || BackendId {
+            vpc: self.name(meta.vpc),
+            attachment: self.name(meta.attachment),
+            address: unmapped(Ipv6Addr::from(meta.addr)),
+        };
+        (meta.vpc != 0).then(|| (id(), self.name(meta.node)))
+    }
+
     /// Writes an image as it is, whatever is there: for test rigs.
     pub fn write_image(&mut self, image: &MemTables) -> Result<(), Error> {
         for (index, hop) in &image.next_hops {
@@ -327,16 +342,9 @@ impl Dataplane for Maps {
         }
         for (index, meta) in (0..).zip(self.backend_meta.iter()) {
             let meta: BackendMeta = bytemuck::cast(meta.map_err(|e| Error::map("read", "backend_meta", e))?);
-            if meta.vpc == 0 {
-                continue;
-            }
-            let id = BackendId {
-                vpc: self.name(meta.vpc),
-                attachment: self.name(meta.attachment),
-                address: unmapped(Ipv6Addr::from(meta.addr)),
-            };
+            let Some((id, node)) = self.decode_identity(&meta) else { continue };
             let sid = Sid(Ipv6Addr::from(self.backends.read(index).sid));
-            tables.backends.insert(id, BackendEntry { index, sid, node: self.name(meta.node) });
+            tables.backends.insert(id, BackendEntry { index, sid, node });
         }
         Ok(tables)
     }

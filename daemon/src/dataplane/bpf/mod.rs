@@ -338,6 +338,11 @@ pub fn serving_set(pins: &Pins, interfaces: &[String]) -> Result<Option<PathBuf>
     Ok(sets.into_iter().next_back())
 }
 
+/// Name of an interface of the calling thread's network namespace, for people.
+pub fn interface_name(index: u32) -> Option<String> {
+    sys::interface_name(index)
+}
+
 /// Waits until a condition holds, looking every few milliseconds; `false` when the deadline passed.
 pub fn eventually(deadline: Instant, mut condition: impl FnMut() -> bool) -> bool {
     loop {

@@ -156,6 +156,15 @@ impl Pins {
         Ok(sets)
     }
 
+    /// Interfaces that have a shared root here, by name.
+    pub fn interfaces(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.root("")) else { return Vec::new() };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.map(|name| name.replace("~d", ".").replace("~t", "~")).collect();
+        names.sort();
+        names
+    }
+
     /// The lock that every change of a root or slot takes.
     pub fn lock(&self) -> Result<Lock, Error> {
         let directory = fs::File::open(&self.base).map_err(|e| Error::io("open", &self.base, e))?;

@@ -67,6 +67,15 @@ pub(super) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
+/// Name of an interface of the calling thread's network namespace (`if_indextoname`).
+pub(super) fn interface_name(index: u32) -> Option<String> {
+    let mut name = [0u8; libc::IF_NAMESIZE];
+    // SAFETY: the buffer has the IF_NAMESIZE bytes that the call may write.
+    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr().cast()) };
+    let length = name.iter().position(|b| *b == 0)?;
+    (!found.is_null()).then(|| String::from_utf8_lossy(&name[..length]).into_owned())
+}
+
 /// Id of the program in a slot of a program array, `None` when the slot is empty.
 pub(super) fn program_in_slot(array: BorrowedFd<'_>, slot: u32) -> io::Result<Option<u32>> {
     let mut id = 0u32;
