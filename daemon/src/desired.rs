@@ -46,12 +46,30 @@ pub struct Applied {
     pub generation: u64,
     /// Keys whose index, word and ring are in place.
     pub loaded: BTreeSet<VipKey>,
-    /// Rules that are not loaded, each with the reason a tenant can read.
-    pub refused: BTreeMap<ObjectName, String>,
+    /// Rules that are not loaded as they are wanted, each with the reason a tenant can read.
+    pub refused: BTreeMap<ObjectName, Refusal>,
     /// SIDs for which no next hop is known here.
     pub unreachable: BTreeSet<Ipv6Addr>,
     /// Rules and VIPs that were asked to go but still serve until their routes are gone.
     pub lingering: BTreeSet<VipKey>,
+}
+
+/// Why a rule is not loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What kind of thing stands in the way.
+    pub cause: RefusalCause,
+    /// One sentence with what to do about it.
+    pub message: String,
+}
+
+/// What keeps a rule from being loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalCause {
+    /// A map is full: room or a larger limit helps.
+    LimitReached,
+    /// An operation failed.
+    Fault,
 }
 
 impl Applied {

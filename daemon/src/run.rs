@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use weir_bpf::abi;
 
-use self::datapath::{Ask, Datapath, Health};
+use self::datapath::{Ask, Datapath, Health, SelfTest};
 use self::signals::{Signal, Signals};
 use crate::admin::{self, AdminCommand};
 use crate::config::{self, Config, ConfigError, XdpMode};
@@ -39,7 +39,7 @@ use crate::metrics;
 use crate::resolve::Site;
 use crate::route::bgp::{Bgp, Start};
 use crate::route::plan::PlanSettings;
-use crate::route::{self, AnnounceState, Decision, Forwarding, Leave, PeerConfig, SpeakerConfig};
+use crate::route::{self, AnnounceState, Decision, Fitness, Forwarding, Leave, PeerConfig, SpeakerConfig};
 use crate::source::file::{FileSource, NAME as FILES};
 use crate::state::{Settings, State};
 use crate::status::{BUILD, NodeStatus, VERSION};
@@ -136,11 +136,16 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let listener = metrics::bind(config.metrics).await?;
     let metrics = tokio::spawn(metrics::serve(listener, sources, stop.clone().cancelled_owned()));
 
+    let mut health_changes = health.clone();
     let mut core = Core {
         state: State::new(settings(&config)),
         announce: AnnounceState::new(plan_settings(&config)),
         decision: None,
         forwarding,
+        fitness: match forwarding {
+            Forwarding::Preserved => Fitness::Proven,
+            Forwarding::NotPreserved | Forwarding::Unknown => Fitness::Unproven,
+        },
         asked: None,
         health,
         unset,
@@ -159,6 +164,10 @@ async fn run(path: PathBuf) -> Result<(), Error> {
             changed = routes.changed() => {
                 if changed.is_err() { break End::Restart }
                 core.peers(&routes.borrow().clone());
+                Event::Tick
+            }
+            changed = health_changes.changed() => {
+                if changed.is_err() { break End::Restart }
                 Event::Tick
             }
             Some(update) = next_hops.recv() => {
@@ -271,6 +280,7 @@ struct Core {
     announce: AnnounceState,
     decision: Option<Decision>,
     forwarding: Forwarding,
+    fitness: Fitness,
     /// What the datapath thread was last asked to hold.
     asked: Option<Arc<Desired>>,
     health: watch::Receiver<Health>,
@@ -285,11 +295,13 @@ impl Core {
         advertiser: &route::Handle<SpeakerConfig>,
         datapath: &Datapath,
     ) {
+        self.prove();
         let input = route::Input {
             desired: self.state.desired(),
             applied: self.state.applied(),
             settled: routes.settled,
             forwarding: self.forwarding,
+            fitness: self.fitness,
         };
         let decision = self.announce.step(input, Instant::now());
         advertiser.follow(decision.plan.clone());
@@ -307,6 +319,17 @@ impl Core {
             datapath.ask(Ask::Desired(ask));
         }
         self.decision = Some(decision);
+    }
+
+    /// A gateway that has just been started draws traffic from its first whole self-test on.
+    fn prove(&mut self) {
+        if self.fitness == Fitness::Unproven
+            && self.unset.is_empty()
+            && self.health.borrow().self_test == SelfTest::Returned
+        {
+            info!("packets get through: VIPs may be announced");
+            self.fitness = Fitness::Proven;
+        }
     }
 
     fn next_deadline(&self) -> Option<Instant> {

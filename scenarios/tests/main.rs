@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
 
 mod bgp;
+mod configuration;
 mod continuity;
 mod edge;
 mod frame;
@@ -10,4 +11,6 @@ mod isolation;
 mod packets;
 mod path;
 mod regions;
+mod rules;
+mod sharing;
 mod wire;

@@ -15,7 +15,7 @@ use super::hops::Hops;
 use super::plan::{Plan, diff};
 use super::tables::{BackendEntry, Indices, Spans, Tables, VipEntry, blocks_for};
 use super::{BackendRecord, Dataplane, Error, RingRecord, VipRecord};
-use crate::desired::{Applied, Desired};
+use crate::desired::{Applied, Desired, Refusal, RefusalCause};
 use crate::maglev::{self, Eligible, RingSpec, Seed};
 use crate::model::{BackendId, ObjectName, Protocol, Rule, Rules, Sid, VipKey};
 
@@ -54,7 +54,7 @@ pub struct Reconciler<D> {
     seed: Seed,
     tables: Tables,
     rules: Rules,
-    refused: BTreeMap<ObjectName, String>,
+    refused: BTreeMap<ObjectName, Refusal>,
     regions: BTreeMap<u32, Region>,
     by_content: HashMap<([u8; 16], Vec<u32>), u32>,
     vip_indices: Indices,
@@ -179,7 +179,7 @@ impl<D: Dataplane> Reconciler<D> {
                 }
                 Err(error) => {
                     tracing::warn!(rule = %rule.name, %error, "rule not loaded");
-                    self.refused.insert(rule.name.clone(), error.to_string());
+                    self.refused.insert(rule.name.clone(), refusal(&error));
                 }
             }
         }
@@ -500,6 +500,14 @@ impl<D: Dataplane> Reconciler<D> {
     }
 }
 
-fn full(map: &'static str, limit: &str) -> Error {
-    Error::Map { operation: "insert into", map, reason: format!("LimitReached: full; raise {limit}") }
+const fn full(map: &'static str, limit: &'static str) -> Error {
+    Error::LimitReached { map, limit }
+}
+
+fn refusal(error: &Error) -> Refusal {
+    let cause = match error {
+        Error::LimitReached { .. } => RefusalCause::LimitReached,
+        _ => RefusalCause::Fault,
+    };
+    Refusal { cause, message: error.to_string() }
 }

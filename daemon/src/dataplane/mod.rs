@@ -98,6 +98,14 @@ pub enum Error {
         /// The verifier's answer.
         reason: String,
     },
+    /// A map has no room for a rule.
+    #[error("load into map {map}: it is full; remove rules, or raise `{limit}` and restart the gateway")]
+    LimitReached {
+        /// Map name.
+        map: &'static str,
+        /// Field of the configuration that sizes it.
+        limit: &'static str,
+    },
     /// A map refused an operation.
     #[error("{operation} map {map}: {reason}")]
     Map {

@@ -10,7 +10,7 @@ use weir_bpf::abi::Affinity;
 use super::Limits;
 use super::apply::Reconciler;
 use super::mem::Mem;
-use crate::desired::Desired;
+use crate::desired::{Desired, RefusalCause};
 use crate::maglev::{self, RingSpec, Seed};
 use crate::model::{
     Backend, BackendId, Drain, Endpoint, Health, ObjectName, OnAllDown, Protocol, RingSize, Rule, Sid, VipKey,
@@ -152,7 +152,8 @@ fn a_full_map_refuses_the_new_rule_whole_and_keeps_the_others() {
     let applied = r.apply(&desired(rules.clone())).unwrap();
     let (name, reason) = applied.refused.first_key_value().unwrap();
     assert_eq!((name.name.as_str(), applied.refused.len()), ("rule-12", 1));
-    assert!(reason.contains("LimitReached") && reason.contains("limits.vips"), "{reason}");
+    assert_eq!(reason.cause, RefusalCause::LimitReached);
+    assert!(reason.message.contains("raise `limits.vips`"), "{}", reason.message);
     assert_eq!(applied.loaded.len(), 11, "no half of the refused rule");
     rules.drain(..2);
     let mut want = desired(rules);

@@ -25,7 +25,9 @@ pub mod plan;
 pub mod sockopt;
 
 pub use config::{LargeCommunity, Password, PeerConfig, PeerRole, SpeakerConfig};
-pub use plan::{AnnounceState, Decision, EndOfRib, Forwarding, Input, RouteAttributes, RoutePlan, Routes};
+pub use plan::{
+    AnnounceState, Decision, EndOfRib, Fitness, Forwarding, Input, RouteAttributes, RoutePlan, Routes,
+};
 
 /// A way to tell routers about routes. Follows `plan` until told to stop, and keeps `status` current.
 pub trait Advertiser: Send + 'static {

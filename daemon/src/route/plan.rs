@@ -2,7 +2,8 @@
 //!
 //! Three rules hold whatever the order of events:
 //!
-//! 1. A VIP is announced only while one of its keys is loaded and wanted.
+//! 1. A VIP is announced only while one of its keys is loaded and wanted, and never by a gateway that has not yet shown that
+//!    packets get through it.
 //! 2. A VIP that goes away is withdrawn first. Its keys stay loaded until the withdraw was written to every session
 //!    ([`RouteStatus::settled`](super::RouteStatus)) and the drain time has passed since.
 //! 3. A key that the data plane was allowed to unload vouches for no VIP until the data plane has answered a `Desired` that
@@ -55,6 +56,17 @@ pub enum Forwarding {
     NotPreserved,
     /// Verified.
     Preserved,
+}
+
+/// Whether this gateway has shown that packets get through it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fitness {
+    /// Not yet since it was started: it must draw no traffic.
+    #[default]
+    Unproven,
+    /// It has, or it took over from a process that served. A later fault does not take that back: where every gateway has
+    /// the same fault, withdrawing would only make sure that nothing arrives.
+    Proven,
 }
 
 /// What to announce, complete at any time. Cheap to clone.
@@ -114,6 +126,8 @@ pub struct Input<'a> {
     pub settled: u64,
     /// See [`Forwarding`].
     pub forwarding: Forwarding,
+    /// See [`Fitness`].
+    pub fitness: Fitness,
 }
 
 /// What a step decides.
@@ -174,16 +188,16 @@ impl AnnounceState {
 
     /// Decides anew. Call it on every change of the input, and at [`Decision::next_step`].
     pub fn step(&mut self, input: Input<'_>, now: Instant) -> Decision {
-        let Input { desired, applied, settled, forwarding } = input;
+        let Input { desired, applied, settled, fitness, .. } = input;
         let wanted: BTreeSet<VipKey> = desired.rules.values().flat_map(|rule| rule.keys()).collect();
         self.forget_released(&wanted, desired.generation, applied);
 
-        let serving = if desired.drain < DrainStage::Withdrawn {
+        let serving = if desired.drain < DrainStage::Withdrawn && fitness == Fitness::Proven {
             self.announceable(desired, applied)
         } else {
             BTreeSet::new()
         };
-        self.update_plan(desired, applied, &serving, forwarding);
+        self.update_plan(input, &serving);
 
         let loaded = applied.vips();
         self.withdrawals.retain(|vip, _| loaded.contains(vip) && !serving.contains(vip));
@@ -241,17 +255,13 @@ impl AnnounceState {
             .collect()
     }
 
-    fn update_plan(
-        &mut self,
-        desired: &Desired,
-        applied: &Applied,
-        serving: &BTreeSet<IpAddr>,
-        forwarding: Forwarding,
-    ) {
+    fn update_plan(&mut self, input: Input<'_>, serving: &BTreeSet<IpAddr>) {
+        let Input { desired, applied, forwarding, fitness, .. } = input;
         if desired.synced && self.synced_at.is_none() {
             self.synced_at = Some(desired.generation);
         }
-        let complete = self.synced_at.is_some_and(|generation| applied.generation >= generation);
+        let complete = fitness == Fitness::Proven
+            && self.synced_at.is_some_and(|generation| applied.generation >= generation);
         let end_of_rib = if complete { EndOfRib::Send } else { self.plan.end_of_rib };
 
         let attributes = Arc::new(self.attributes(desired.drain));

@@ -61,15 +61,18 @@ struct Bench {
     state: AnnounceState,
     now: Instant,
     settled: u64,
+    fitness: Fitness,
 }
 
 impl Bench {
     fn new() -> Self {
-        Self { state: AnnounceState::new(settings()), now: Instant::now(), settled: 0 }
+        let (state, now) = (AnnounceState::new(settings()), Instant::now());
+        Self { state, now, settled: 0, fitness: Fitness::Proven }
     }
     fn step(&mut self, desired: &Desired, applied: &Applied) -> Decision {
         let forwarding = Forwarding::Preserved;
-        self.state.step(Input { desired, applied, settled: self.settled, forwarding }, self.now)
+        let (settled, fitness) = (self.settled, self.fitness);
+        self.state.step(Input { desired, applied, settled, forwarding, fitness }, self.now)
     }
     /// A step after every router was told of the plan in force.
     fn settle(&mut self, desired: &Desired, applied: &Applied) -> Decision {
@@ -89,6 +92,19 @@ fn a_vip_is_announced_only_once_a_key_of_it_is_loaded() {
     assert!(vips(&bench.step(&want, &applied(0, &[]))).is_empty());
     assert_eq!(vips(&bench.step(&want, &applied(1, &[(2, 80)]))), [vip(2)]);
     assert_eq!(vips(&bench.step(&want, &applied(1, &[(1, 80), (2, 80)]))), [vip(1), vip(2)]);
+}
+
+#[test]
+fn a_gateway_that_has_not_shown_that_it_forwards_announces_its_locator_and_no_vip() {
+    let mut bench = Bench { fitness: Fitness::Unproven, ..Bench::new() };
+    let (want, have) = (desired(1, &[(1, 80)]), applied(1, &[(1, 80)]));
+    let decision = bench.step(&want, &have);
+    assert!(vips(&decision).is_empty() && !decision.plan.node.is_empty());
+    assert_eq!(decision.plan.end_of_rib, EndOfRib::Withhold, "the VIPs may still come");
+    assert!(decision.may_unload.is_empty());
+    bench.fitness = Fitness::Proven;
+    let decision = bench.step(&want, &have);
+    assert_eq!((vips(&decision), decision.plan.end_of_rib), (vec![vip(1)], EndOfRib::Send));
 }
 
 #[test]
@@ -346,8 +362,13 @@ impl Model {
         want.synced = false;
         let mut state = AnnounceState::new(settings());
         let now = Instant::now();
-        let input =
-            Input { desired: &want, applied: &adopted, settled: 0, forwarding: Forwarding::Preserved };
+        let input = Input {
+            desired: &want,
+            applied: &adopted,
+            settled: 0,
+            forwarding: Forwarding::Preserved,
+            fitness: Fitness::Proven,
+        };
         let decision = state.step(input, now);
         Self {
             state,
@@ -430,6 +451,7 @@ impl Model {
             applied: &self.seen,
             settled: self.settled,
             forwarding: Forwarding::Preserved,
+            fitness: Fitness::Proven,
         };
         self.decision = self.state.step(input, self.now);
         if self.decision.plan.revision != before {

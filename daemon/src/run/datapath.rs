@@ -24,6 +24,8 @@ use crate::model::{Rule, Sid};
 const BEAT: Duration = Duration::from_secs(1);
 /// Time between self-tests once one has come back.
 const RETEST: Duration = Duration::from_secs(5);
+/// Time between self-tests until then: a gateway that has just been started waits for the first one.
+const TEST_AGAIN: Duration = Duration::from_millis(250);
 /// How long a self-test frame may take.
 const RETURN: Duration = Duration::from_millis(500);
 /// How long new maps wait for their next hops before the programs are switched to them all the same.
@@ -256,11 +258,11 @@ impl Worker {
                     tracing::warn!("the self-test frame did not come back");
                 }
                 (self.sent, self.state.self_test) = (None, SelfTest::Lost);
-                self.next_test = now + BEAT;
+                self.next_test = now + TEST_AGAIN;
             }
         } else if now >= self.next_test {
             let before = self.reconciler.dataplane().shared().selftest_seen;
-            self.next_test = now + BEAT;
+            self.next_test = now + TEST_AGAIN;
             if self.bpf.active() && self.reconciler.tables().vips.contains_key(&selftest::KEY) {
                 match self.bpf.send_through(&self.uplink, &selftest::frame()) {
                     Ok(()) => self.sent = Some((now, before)),

@@ -57,6 +57,13 @@ pub(super) fn reasons(
     if state.desired().synced && state.applied().generation < state.desired().generation {
         reasons.push(reason("loading", "the maps do not hold the newest rules yet", "wait"));
     }
+    let refused = &state.applied().refused;
+    if let Some((_, first)) = refused.first_key_value() {
+        let names: Vec<String> = refused.keys().take(3).map(ToString::to_string).collect();
+        let text =
+            format!("{} rules are not loaded ({}): {}", refused.len(), names.join(", "), first.message);
+        reasons.push(reason("not-loaded", text, "see the rules' condition Loaded in weir show vips"));
+    }
     for sid in &state.applied().unreachable {
         reasons.push(reason(
             "unreachable",

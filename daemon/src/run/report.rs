@@ -38,7 +38,7 @@ pub(super) fn node(
                 problems: source.problems.iter().map(ToString::to_string).collect(),
             })
             .collect(),
-        rules: rules(state),
+        rules: rules(state, plan),
         peers: routes.peers.values().map(|p| peer(config, p)).collect(),
         routes: prefixes(config, routes, plan),
         unreachable: state.applied().unreachable.iter().copied().collect(),
@@ -59,13 +59,27 @@ fn interface(config: &Config, status: &InterfaceStatus) -> Interface {
     }
 }
 
-fn rules(state: &State) -> Vec<RuleStatus> {
+/// `Advertised` of a rule whose VIPs the plan holds back.
+fn held_back() -> Condition {
+    Condition {
+        kind: "Advertised".into(),
+        status: "False".into(),
+        reason: "GatewayNotReady".into(),
+        message:
+            "this gateway has not yet shown since its start that packets get through it; see its own reasons"
+                .into(),
+    }
+}
+
+fn rules(state: &State, plan: &RoutePlan) -> Vec<RuleStatus> {
     let rule = |status: crate::state::RuleStatus| {
         let served =
             state.index().resolution(&status.name).and_then(|resolution| match &resolution.outcome {
                 Outcome::Served(rule) => Some(rule.as_ref()),
                 _ => None,
             });
+        let planned = served
+            .is_none_or(|rule| rule.vips.iter().all(|vip| plan.vips.contains_key(&ipnet::IpNet::from(*vip))));
         RuleStatus {
             origin: status.origin,
             vips: served.map(|rule| rule.vips.clone()).unwrap_or_default(),
@@ -75,16 +89,21 @@ fn rules(state: &State) -> Vec<RuleStatus> {
             conditions: status
                 .conditions
                 .into_iter()
-                .map(|condition| Condition {
-                    kind: condition.kind.into(),
-                    status: match condition.status {
-                        Truth::True => "True",
-                        Truth::False => "False",
-                        Truth::Unknown => "Unknown",
+                .map(|condition| {
+                    if condition.kind == "Advertised" && condition.status == Truth::True && !planned {
+                        return held_back();
                     }
-                    .into(),
-                    reason: condition.reason.into(),
-                    message: condition.message,
+                    Condition {
+                        kind: condition.kind.into(),
+                        status: match condition.status {
+                            Truth::True => "True",
+                            Truth::False => "False",
+                            Truth::Unknown => "Unknown",
+                        }
+                        .into(),
+                        reason: condition.reason.into(),
+                        message: condition.message,
+                    }
                 })
                 .collect(),
             name: status.name,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::State;
 use crate::config::PeerRole;
-use crate::desired::DrainStage;
+use crate::desired::{DrainStage, RefusalCause};
 use crate::model::{ObjectName, Rule};
 use crate::resolve::Outcome;
 
@@ -90,7 +90,11 @@ pub(super) fn of(state: &State, name: &ObjectName) -> Option<RuleStatus> {
 
 fn loaded(state: &State, rule: &Rule) -> RuleCondition {
     if let Some(why) = state.applied.refused.get(&rule.name) {
-        return condition("Loaded", Truth::False, "NotLoaded", why);
+        let reason = match why.cause {
+            RefusalCause::LimitReached => "LimitReached",
+            RefusalCause::Fault => "NotLoaded",
+        };
+        return condition("Loaded", Truth::False, reason, &why.message);
     }
     if rule.keys().all(|k| state.applied.loaded.contains(&k)) {
         return condition("Loaded", Truth::True, "Loaded", "");

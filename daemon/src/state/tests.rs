@@ -11,6 +11,7 @@ use weir_api::network_rule::{self, Affinity};
 
 use super::*;
 use crate::config::PeerRole;
+use crate::desired::{Refusal, RefusalCause};
 use crate::event::Loaded;
 use crate::model::{Rules, VipKey};
 
@@ -329,9 +330,12 @@ fn conditions_say_why_a_rule_is_not_advertised() {
         protocol: crate::model::Protocol::Tcp,
         port: 443,
     };
-    let refused = BTreeMap::from([(name("a", "web"), "the limit of 10 VIPs is reached".to_string())]);
+    let message = "the limit of 10 VIPs is reached".to_string();
+    let refusal = Refusal { cause: RefusalCause::LimitReached, message };
+    let refused = BTreeMap::from([(name("a", "web"), refusal)]);
     s.apply(Event::Applied(Applied { refused, ..Applied::default() }), now);
-    assert_eq!(condition(&s, "a", "web", "Loaded").message, "the limit of 10 VIPs is reached");
+    let loaded = condition(&s, "a", "web", "Loaded");
+    assert_eq!((loaded.reason, loaded.message.as_str()), ("LimitReached", "the limit of 10 VIPs is reached"));
     s.apply(Event::Applied(Applied { loaded: BTreeSet::from([key]), ..Applied::default() }), now);
     assert_eq!((reason(&s, "Loaded"), reason(&s, "Advertised")), ("Loaded", "NoPeer"));
     let peer = |role| Event::Peer(PeerStatus { name: "tor1".into(), role, established: true, synced: true });

@@ -12,6 +12,8 @@ use labkit::traffic::{IdentifyServer, UdpServer};
 use labkit::wait::eventually;
 use labkit::{Lab, NodeHandle};
 use serde_json::Value;
+use weir::dataplane::bpf::{Maps, Pins, serving_set};
+use weir::run::serving_maps;
 
 use super::objects::PORT;
 use super::{Gateway, Objects, Region, Routing, TENANTS, Tenant, weir_binary};
@@ -233,6 +235,90 @@ impl Live {
             self.node("edge")?.wait_route(&format!("{}/128", self.vip(tenant)), hops, SOON)?;
         }
         Ok(())
+    }
+
+    /// Changes a prepared gateway's `weir.yaml`: `from`, which must be there, becomes `to`.
+    ///
+    /// # Errors
+    /// When `from` is not in the file.
+    pub fn edit_config(&self, n: u16, from: &str, to: &str) -> anyhow::Result<()> {
+        let node = self.gateway(n)?;
+        let text = node.read_file("weir.yaml")?;
+        anyhow::ensure!(text.contains(from), "{from:?} is not in the configuration of gateway {n}:\n{text}");
+        node.replace_file("weir.yaml", text.replacen(from, to, 1))?;
+        Ok(())
+    }
+
+    /// What a gateway says of a rule, by `namespace/name`; `Null` when it knows none of that name.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn rule_status(&self, n: u16, rule: &str) -> anyhow::Result<Value> {
+        let status = self.status(n)?;
+        let rules = status["rules"].as_array().cloned().unwrap_or_default();
+        let name = |r: &Value| {
+            format!(
+                "{}/{}",
+                r["name"]["namespace"].as_str().unwrap_or_default(),
+                r["name"]["name"].as_str().unwrap_or_default()
+            )
+        };
+        Ok(rules.into_iter().find(|r| name(r) == rule).unwrap_or_default())
+    }
+
+    /// Waits until a condition of a rule on a gateway has this status and reason; returns its message.
+    ///
+    /// # Errors
+    /// The rule's status as it was last.
+    pub fn wait_condition(
+        &self,
+        n: u16,
+        rule: &str,
+        kind: &str,
+        status: &str,
+        reason: &str,
+    ) -> anyhow::Result<String> {
+        let what = format!("{kind} of {rule} on gateway {n} is {status} for {reason}");
+        Ok(eventually(&what, SOON, || {
+            let rule = self.rule_status(n, rule).map_err(|e| e.to_string())?;
+            let conditions = rule["conditions"].as_array().cloned().unwrap_or_default();
+            let holds = |c: &&Value| c["type"] == kind && c["status"] == status && c["reason"] == reason;
+            conditions
+                .iter()
+                .find(holds)
+                .map(|c| c["message"].as_str().unwrap_or_default().to_owned())
+                .ok_or_else(|| rule.to_string())
+        })?)
+    }
+
+    /// The maps that serve now on a gateway.
+    ///
+    /// # Errors
+    /// When none are pinned.
+    pub fn maps(&self, n: u16) -> anyhow::Result<Maps> {
+        let pins = Pins::existing(&self.gateway(n)?.bpffs()?.join("weir"))?;
+        let set = serving_set(&pins, &["eth1".into(), "eth2".into()])?.context("no maps are pinned")?;
+        Ok(serving_maps(&set)?)
+    }
+
+    /// Addresses of the gateways over which the edge sends packets for a VIP, sorted; empty without a route.
+    ///
+    /// # Errors
+    /// When the routes cannot be read.
+    pub fn edge_hops(&self, vip: IpAddr) -> anyhow::Result<Vec<IpAddr>> {
+        let to = ipnet::IpNet::from(vip);
+        let routes = self.node("edge")?.routes(labkit::lab::MAIN_TABLE)?;
+        let mut hops: Vec<IpAddr> = routes
+            .into_iter()
+            .filter(|route| route.to == to)
+            .flat_map(|route| match route.kind {
+                labkit::topology::RouteKind::Unicast(hops) => hops,
+                _ => Vec::new(),
+            })
+            .filter_map(|hop| hop.via)
+            .collect();
+        hops.sort();
+        Ok(hops)
     }
 
     /// The end of a gateway's log.

@@ -20,7 +20,7 @@ use labkit::topology::{FrrDaemon, TopologyBuilder};
 
 pub use gateway::{Gateway, weir_binary};
 pub use live::{Live, SOON};
-pub use objects::{Objects, PORT, endpoint, rule};
+pub use objects::{Objects, PORT, endpoint, rule, rule_on};
 pub use observe::{Reasons, Sender};
 pub use routers::BGP_PASSWORD;
 

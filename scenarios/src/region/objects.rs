@@ -69,13 +69,25 @@ pub fn endpoint(region: &Region, worker: u16, tenant: Tenant) -> String {
 
 /// A `NetworkRule` of a tenant over its pods on some workers.
 pub fn rule(region: &Region, tenant: Tenant, name: &str, protocol: &str, workers: &[u16]) -> String {
+    rule_on(region, tenant, name, protocol, PORT, workers)
+}
+
+/// As [`rule`], on another port.
+pub fn rule_on(
+    region: &Region,
+    tenant: Tenant,
+    name: &str,
+    protocol: &str,
+    port: u16,
+    workers: &[u16],
+) -> String {
     let backends: String = workers
         .iter()
-        .map(|w| format!("    - {{ address: \"{}\", port: {PORT} }}\n", region.pod_address(*w)))
+        .map(|w| format!("    - {{ address: \"{}\", port: {port} }}\n", region.pod_address(*w)))
         .collect();
     format!(
         "apiVersion: network.datumapis.com/v1alpha1\nkind: NetworkRule\nmetadata:\n  namespace: {}\n  name: {name}\nspec:\n  vpcRef: \
-         {}\n  vpcAttachmentRef: default\n  vipAddresses: [\"{}\"]\n  protocol: {protocol}\n  port: {PORT}\n  region: {}\n  \
+         {}\n  vpcAttachmentRef: default\n  vipAddresses: [\"{}\"]\n  protocol: {protocol}\n  port: {port}\n  region: {}\n  \
          backends:\n{backends}",
         tenant.namespace(),
         tenant.vpc(),

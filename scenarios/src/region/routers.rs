@@ -3,7 +3,7 @@
 use super::Region;
 
 /// Password of all BGP sessions of the lab.
-pub(super) const BGP_PASSWORD: &str = "lab-only-password";
+pub const BGP_PASSWORD: &str = "lab-only-password";
 
 impl Region {
     /// AS of the internet router.

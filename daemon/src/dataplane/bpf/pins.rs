@@ -53,7 +53,8 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
     let reasons = Reason::ALL.len() as u32;
     let names = limits.backends.saturating_mul(2).saturating_add(limits.vips);
     vec![
-        spec::<VipKey, u32>("vip_index", HASH, 0, limits.vips),
+        // Each key may be the only one of its address, whose ownership is an entry too.
+        spec::<VipKey, u32>("vip_index", HASH, 0, limits.vips.saturating_mul(2)),
         spec::<u32, u64>("vip_state", ARRAY, MMAPABLE, limits.vips),
         spec::<u32, RingBlock>("rings", ARRAY, MMAPABLE, limits.ring_blocks()),
         spec::<u32, Backend>("backends", ARRAY, MMAPABLE, limits.backends),

@@ -1,0 +1,1 @@
+//! Configuration and objects on a live gateway.

@@ -1,0 +1,1 @@
+//! An uplink that a second program uses too.
