@@ -228,10 +228,11 @@ impl Pool {
         let (stop, stopped) = watch::channel(());
         let start = Instant::now();
         let mut tasks = JoinSet::new();
+        let answered = Arc::new(AtomicU64::new(0));
         for connection in self.connections {
-            tasks.spawn(beat(connection, interval, start, stopped.clone()));
+            tasks.spawn(beat(connection, interval, start, stopped.clone(), Arc::clone(&answered)));
         }
-        Pulse { stop, tasks }
+        Pulse { stop, tasks, answered }
     }
 }
 
@@ -248,6 +249,7 @@ async fn beat(
     interval: Duration,
     start: Instant,
     mut stopped: watch::Receiver<()>,
+    answered: Arc<AtomicU64>,
 ) -> Beaten {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -259,6 +261,7 @@ async fn beat(
         }
         let sent = Instant::now();
         broken = connection.round_trip().await.err().map(|e| format!("{} ({})", e, connection.backend));
+        answered.fetch_add(u64::from(broken.is_none()), Ordering::Relaxed);
         longest = longest.max(sent.elapsed());
         trips.push((sent.duration_since(start), broken.is_some()));
     }
@@ -271,6 +274,7 @@ async fn beat(
 pub struct Pulse {
     stop: watch::Sender<()>,
     tasks: JoinSet<Beaten>,
+    answered: Arc<AtomicU64>,
 }
 
 /// What a [`Pulse`] saw.
@@ -300,6 +304,10 @@ impl PulseReport {
 }
 
 impl Pulse {
+    /// Messages that came back so far, over all connections.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
     /// Ends it once every message under way is back.
     pub async fn stop(mut self) -> PulseReport {
         // Fails only when every connection has broken already.
