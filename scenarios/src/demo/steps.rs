@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use labkit::fault::{Fault, link_down};
+use labkit::fault::link_down;
 use labkit::lab::RouteWatch;
 use labkit::step::Step as LabStep;
 use labkit::wait::{eventually, steady};
@@ -54,6 +54,9 @@ fn close(step: &mut Step<'_>, load: Load, promise: Promise) -> anyhow::Result<Ac
     let broken = account.broken.len() as u64;
     step.lost(if promise == Promise::Packets { account.lost + broken } else { broken });
     step.say(account.summary());
+    if account.lost > 0 && promise == Promise::Connections {
+        step.say(format!("the longest time without a flow's packets: {} ms", account.outage.as_millis()));
+    }
     ensure!(broken == 0, "{broken} connections broke, the first: {}", account.broken[0]);
     if promise == Promise::Packets {
         ensure!(account.lost == 0, "{} of {} UDP packets were lost", account.lost, account.packets);
@@ -164,9 +167,8 @@ pub(super) fn recovery(step: &mut Step<'_>) -> anyhow::Result<()> {
     let load = start(step)?;
     step.connections(80);
     step.mark(format!("gw{VICTIM} is back"));
-    for fault in std::mem::take(&mut step.state.faults) {
-        Fault::heal(fault)?;
-    }
+    // The fabric first: what the router sends as soon as the uplink is there must find its way on.
+    step.state.heal()?;
     step.state.live()?.run_gateway(VICTIM, None)?;
     step.state.wait_all()?;
     load.go_on(ROUNDS)?;

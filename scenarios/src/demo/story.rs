@@ -61,7 +61,11 @@ impl Story {
         self.live.as_ref().context("the lab is not up")
     }
 
-    fn heal(&mut self) -> anyhow::Result<()> {
+    /// Ends all faults, the last one first.
+    ///
+    /// # Errors
+    /// One that could not be healed.
+    pub(super) fn heal(&mut self) -> anyhow::Result<()> {
         for fault in self.faults.drain(..).rev() {
             fault.heal()?;
         }
@@ -79,7 +83,10 @@ impl Story {
             let vip = live.vip(tenant).to_string();
             text += &live.node("edge")?.run(["ip", "-6", "route", "show", &vip])?;
         }
-        Ok(text + &live.frr("edge")?.vtysh("show bgp ipv6 unicast")?)
+        for command in ["show bgp ipv6 unicast", "show ipv6 route"] {
+            text += &live.frr("edge")?.vtysh(command)?;
+        }
+        Ok(text)
     }
 
     /// Ends the story. A lab that stays gets both gateways and servers of its own; the text says how to enter it.

@@ -17,8 +17,10 @@ impl Region {
     }
 
     fn router(&self, asn: u32, id: u8, peers: &[String]) -> String {
+        // A link that goes takes its next-hop objects out of the kernel's groups without zebra noticing; when it comes back,
+        // the group that zebra remembers (FRR 8.4) still lacks it. Next hops inside the routes have no such memory.
         let mut text = format!(
-            "router bgp {asn}\n bgp router-id 192.0.2.{id}\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n bgp \
+            "no zebra nexthop kernel enable\nrouter bgp {asn}\n bgp router-id 192.0.2.{id}\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n bgp \
              graceful-restart-disable\n"
         );
         // Helpers keep a restarting gateway's routes; the router itself does not restart in these labs.
