@@ -1,5 +1,7 @@
 //! The scenario tests, in one binary.
 
+mod containerlab;
+mod demo;
 mod edge;
 mod frame;
 mod packets;

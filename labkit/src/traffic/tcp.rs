@@ -229,8 +229,12 @@ impl Pool {
         let start = Instant::now();
         let mut tasks = JoinSet::new();
         let answered = Arc::new(AtomicU64::new(0));
-        for connection in self.connections {
-            tasks.spawn(beat(connection, interval, start, stopped.clone(), Arc::clone(&answered)));
+        let count = self.connections.len().max(1);
+        for (n, connection) in self.connections.into_iter().enumerate() {
+            // Spread over the interval, so that traffic is even.
+            let first = start + interval.mul_f64(n as f64 / count as f64);
+            let ticks = tokio::time::interval_at(first.into(), interval);
+            tasks.spawn(beat(connection, ticks, start, stopped.clone(), Arc::clone(&answered)));
         }
         Pulse { stop, tasks, answered }
     }
@@ -246,13 +250,12 @@ struct Beaten {
 
 async fn beat(
     mut connection: Connection,
-    interval: Duration,
+    mut ticks: tokio::time::Interval,
     start: Instant,
     mut stopped: watch::Receiver<()>,
     answered: Arc<AtomicU64>,
 ) -> Beaten {
-    let mut ticks = tokio::time::interval(interval);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let (mut trips, mut longest, mut broken) = (Vec::new(), Duration::ZERO, None);
     while broken.is_none() {
         tokio::select! {

@@ -115,8 +115,7 @@ impl Load {
         for tenant in TENANTS {
             let Amount { flows: count, pace, .. } = amount(tenant);
             for _ in 0..count {
-                flows
-                    .push((tenant, UdpFlow::start(&client, live.service(tenant), pace, PAYLOAD).await?));
+                flows.push((tenant, UdpFlow::start(&client, live.service(tenant), pace, PAYLOAD).await?));
             }
         }
         Ok(Self { began, connections, pulses, flows })
@@ -185,10 +184,11 @@ impl Account {
 
     /// One line on it.
     pub fn summary(&self) -> String {
-        let lost = match self.lost {
-            0 => "none lost".to_owned(),
-            1 => "1 lost".to_owned(),
-            lost => format!("{lost} lost within {} ms", self.outage.as_millis()),
+        let lost = match (self.lost, self.outage.as_millis()) {
+            (0, _) => "none lost".to_owned(),
+            // At most one of each flow: what was on its way to the gateway that went.
+            (lost, 0) => format!("{lost} lost, which were on their way"),
+            (lost, outage) => format!("{lost} lost, {outage} ms from a flow's first to its last"),
         };
         format!(
             "{} connections, {} messages, {} TCP segments sent again; {} UDP packets, {lost}",

@@ -8,7 +8,7 @@ use labkit::traffic::Sample;
 use super::load::Account;
 
 /// Width of a point of the picture.
-const BIN: Duration = Duration::from_millis(250);
+const BIN: Duration = Duration::from_millis(500);
 
 /// The picture's lines: TCP messages and UDP packets of each tenant a second, and packets lost. `zero` is the scenario's
 /// start.
@@ -18,11 +18,19 @@ pub fn series(account: &Account, zero: Instant) -> Vec<Series> {
     let line = |name: String, unit: &str, points| Series { name, unit: unit.into(), points };
     for track in &account.tracks {
         let name = format!("TCP, tenant {}", track.tenant.letter);
-        lines.push(line(name, "messages answered a second", rates(&track.messages, offset, |s| s.sent - s.lost)));
+        lines.push(line(
+            name,
+            "messages answered a second",
+            rates(&track.messages, offset, |s| s.sent - s.lost),
+        ));
     }
     for track in &account.tracks {
         let name = format!("UDP, tenant {}", track.tenant.letter);
-        lines.push(line(name, "packets answered a second", rates(&track.packets, offset, |s| s.sent - s.lost)));
+        lines.push(line(
+            name,
+            "packets answered a second",
+            rates(&track.packets, offset, |s| s.sent - s.lost),
+        ));
     }
     let all: Vec<Sample> = account.tracks.iter().flat_map(|track| track.packets.clone()).collect();
     lines.push(line("UDP, lost".into(), "packets answered a second", rates(&all, offset, |s| s.lost)));
@@ -50,9 +58,9 @@ mod tests {
     #[test]
     fn samples_are_summed_by_the_scenarios_time_and_cut_bins_left_out() {
         let sample = |at: u64, sent| Sample { at: Duration::from_millis(at), sent, lost: 1 };
-        // At 0.90, 1.00, 1.20, 1.25 and 1.60 s; bins of 0.25 s from 0.75 (cut), 1.0, 1.25 and 1.5 (cut).
-        let samples = [sample(700, 1), sample(0, 9), sample(100, 2), sample(300, 3), sample(350, 4)];
+        // At 0.90, 1.00, 1.40, 1.50 and 2.10 s; bins of 0.5 s from 0.5 (cut), 1.0, 1.5 and 2.0 (cut).
+        let samples = [sample(1200, 1), sample(0, 9), sample(100, 2), sample(500, 3), sample(600, 4)];
         let rates = rates(&samples, Duration::from_millis(900), |s| s.sent);
-        assert_eq!(rates, [(1.125, 20.0), (1.375, 16.0)]);
+        assert_eq!(rates, [(1.25, 10.0), (1.75, 8.0)]);
     }
 }

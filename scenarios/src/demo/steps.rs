@@ -54,9 +54,6 @@ fn close(step: &mut Step<'_>, load: Load, promise: Promise) -> anyhow::Result<Ac
     let broken = account.broken.len() as u64;
     step.lost(if promise == Promise::Packets { account.lost + broken } else { broken });
     step.say(account.summary());
-    if account.lost > 0 && promise == Promise::Connections {
-        step.say(format!("the longest time without a flow's packets: {} ms", account.outage.as_millis()));
-    }
     ensure!(broken == 0, "{broken} connections broke, the first: {}", account.broken[0]);
     if promise == Promise::Packets {
         ensure!(account.lost == 0, "{} of {} UDP packets were lost", account.lost, account.packets);
@@ -120,8 +117,9 @@ pub(super) fn gateways(step: &mut Step<'_>) -> anyhow::Result<()> {
     }
     step.state.wait_all()?;
     let live = step.state.live()?;
-    let route = live.node("edge")?.run(["ip", "-6", "route", "show", &live.vip(A).to_string()])?;
-    step.say(format!("edge: {}", route.split_whitespace().collect::<Vec<_>>().join(" ")));
+    let prefix = format!("{}/128", live.vip(A));
+    let route = live.node("edge")?.wait_route(&prefix, usize::from(live.region.gateways), SOON)?;
+    step.say(format!("edge: {route}"));
     Ok(())
 }
 
@@ -140,9 +138,27 @@ pub(super) fn clients(step: &mut Step<'_>) -> anyhow::Result<()> {
     step.lost(0);
     let story = &mut *step.state;
     let base = story.runtime.block_on(Load::with(story.live()?, pools, base_amount))?;
-    base.go_on(5)?;
+    let before = sent_to_gateways(story.live()?)?;
+    base.go_on(10)?;
+    let after = sent_to_gateways(story.live()?)?;
     story.base = Some(base);
+    // Without a share for the one that will die, its death would show nothing.
+    let shares: Vec<u64> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
+    ensure!(shares.iter().all(|share| *share > 100), "a gateway gets hardly a packet: {shares:?}");
+    let shares: Vec<String> = shares.iter().enumerate().map(|(n, s)| format!("gw{} {s}", n + 1)).collect();
+    step.say(format!("packets meanwhile: {}", shares.join(", ")));
     Ok(())
+}
+
+/// Packets that the router has sent to each gateway.
+fn sent_to_gateways(live: &Live) -> anyhow::Result<Vec<u64>> {
+    let edge = live.node("edge")?;
+    let sent = |n: u16| {
+        let text = edge.run(["ip", "-j", "-s", "link", "show", &format!("eth{n}")])?;
+        let links: serde_json::Value = serde_json::from_str(&text)?;
+        links[0]["stats64"]["tx"]["packets"].as_u64().with_context(|| format!("packets sent in {text}"))
+    };
+    (1..=live.region.gateways).map(sent).collect()
 }
 
 pub(super) fn death(step: &mut Step<'_>) -> anyhow::Result<()> {
@@ -287,6 +303,10 @@ pub(super) fn pod(step: &mut Step<'_>) -> anyhow::Result<()> {
         "{} connections on other pods go on, {moved} moved; {on_gone} were on {gone}; of 40 new ones {to_gone} reach it",
         60 - on_gone
     ));
-    ensure!(moved == 0 && to_gone == 0, "{moved} moved, {to_gone} new ones reach {gone}: {:?}", report.broken);
+    ensure!(
+        moved == 0 && to_gone == 0,
+        "{moved} moved, {to_gone} new ones reach {gone}: {:?}",
+        report.broken
+    );
     Ok(())
 }

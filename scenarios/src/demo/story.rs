@@ -124,7 +124,7 @@ pub fn scenario(story: &Story) -> Scenario<Story> {
 }
 
 /// The region from the client on the left to the pods on the right.
-fn diagram(topology: &Topology) -> Diagram {
+pub fn diagram(topology: &Topology) -> Diagram {
     topology.nodes.iter().fold(Diagram::from(topology), |diagram, node| {
         let name = node.name.as_str();
         let (rank, role) = match name {
