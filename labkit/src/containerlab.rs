@@ -3,7 +3,7 @@
 //! What containerlab has a field for is written there; addresses, routes and rules are `exec` commands in iproute2's
 //! language, so that the file also works by hand; the rest (FRR daemons, processes, ends that keep offloads or bring
 //! their own XDP) are `labkit.*` labels that [`read`] understands and containerlab ignores. Files and FRR's and
-//! nftables' configurations are separate files that the nodes bind.
+//! nftables' configurations are separate files that the nodes bind, in a folder named after the topology.
 //!
 //! The file asks for little: no privileges beyond three capabilities, no image pulls, no management network, no
 //! restarts (a restarted container loses its links), an MTU on every link (containerlab's own default is too large for
@@ -139,7 +139,7 @@ fn render_node(
     files: &mut BTreeMap<String, String>,
 ) -> Result<ClabNode, Error> {
     let mut bind = |path: &str, content: &str, target: String, binds: &mut Vec<String>| {
-        let source = format!("{}/{path}", node.name);
+        let source = format!("{}/{}/{path}", topology.name, node.name);
         binds.push(format!("{source}:{target}:ro"));
         files.insert(source, content.to_owned());
     };
@@ -237,7 +237,7 @@ pub fn read(rendered: &Rendered) -> Result<Topology, Error> {
                 ends.insert((name.clone(), interface.to_owned(), label));
             }
         }
-        let node = read_node(&name, clab, &rendered.files)
+        let node = read_node(&topology.name, &name, clab, &rendered.files)
             .map_err(|problem| Error::read(format!("node {name:?}: {problem}")))?;
         topology.nodes.push(node);
     }
@@ -256,14 +256,19 @@ pub fn read(rendered: &Rendered) -> Result<Topology, Error> {
     Ok(topology)
 }
 
-fn read_node(name: &str, clab: ClabNode, files: &BTreeMap<String, String>) -> Result<Node, String> {
+fn read_node(
+    topology: &str,
+    name: &str,
+    clab: ClabNode,
+    files: &BTreeMap<String, String>,
+) -> Result<Node, String> {
     let mut node = Node { name: name.to_owned(), ..Node::default() };
     let mut frr_config = None;
     for bind in &clab.binds {
         let (source, _) = bind.split_once(':').ok_or_else(|| format!("bind {bind:?} has no target"))?;
         let content =
             files.get(source).ok_or_else(|| format!("bind {bind:?}: there is no file {source:?}"))?;
-        let own = source.strip_prefix(&format!("{name}/")).unwrap_or(source);
+        let own = source.strip_prefix(&format!("{topology}/{name}/")).unwrap_or(source);
         match (own, own.strip_prefix("files/")) {
             (_, Some(path)) => drop(node.files.insert(path.to_owned(), content.clone())),
             ("frr.conf", _) => frr_config = Some(content.clone()),

@@ -80,9 +80,9 @@ fn files_lie_beside_the_topology_and_are_bound() {
     let rendered = render(&large(), "image").unwrap();
     assert_eq!(
         rendered.files.keys().collect::<Vec<_>>(),
-        ["alpha/files/etc/server.yaml", "alpha/nftables.conf"]
+        ["large/alpha/files/etc/server.yaml", "large/alpha/nftables.conf"]
     );
-    assert!(rendered.yaml.contains("alpha/files/etc/server.yaml:/lab/etc/server.yaml:ro"));
+    assert!(rendered.yaml.contains("large/alpha/files/etc/server.yaml:/lab/etc/server.yaml:ro"));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn what_labkit_does_not_write_is_refused_by_name() {
         ("ip address add 2001:db8:1::2/64 dev eth0 nodad", "reboot", "exec \"reboot\": not a command"),
         ("kind: linux", "kind: linux\n      ports: []", "node \"client\": unknown field `ports`"),
         ("client:eth0", "client", "link end \"client\""),
-        ("router/frr.conf", "router/other.conf", "there is no file \"router/other.conf\""),
+        ("router/frr.conf", "router/other.conf", "there is no file \"small/router/other.conf\""),
         ("bgpd", "ospfd", "FRR daemon \"ospfd\" is unknown"),
         ("mtu: 1500", "mtu: 100", "MTU 100"),
     ];

@@ -18,6 +18,23 @@ async fn tcp_through_a_router_shows_the_clients_address() {
 }
 
 #[tokio::test]
+async fn a_burst_of_packets_waits_for_a_late_reader() {
+    let lab = Lab::up(&routed("burst")).unwrap();
+    let (client, server) = (lab.node("client").unwrap(), lab.node("server").unwrap());
+    let to: std::net::SocketAddr = "[2001:db8:2::2]:7".parse().unwrap();
+    let reader = server.udp_bind(to).unwrap();
+    let writer = client.udp_bind("[::]:0".parse().unwrap()).unwrap();
+    let (count, mut buffer) = (600, [0; 64]);
+    for _ in 0..count {
+        writer.send_to(&[0; 64], to).await.unwrap();
+    }
+    for n in 0..count {
+        let read = tokio::time::timeout(SOON, reader.recv_from(&mut buffer)).await;
+        read.unwrap_or_else(|_| panic!("only {n} of {count} packets waited")).unwrap();
+    }
+}
+
+#[tokio::test]
 async fn without_forwarding_nothing_passes_the_router() {
     let lab = Lab::up(&routed("closed")).unwrap();
     lab.node("router").unwrap().set_sysctl("net.ipv6.conf.all.forwarding", "0").unwrap();

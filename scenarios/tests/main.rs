@@ -3,7 +3,9 @@
 
 mod bgp;
 mod configuration;
+mod containerlab;
 mod continuity;
+mod demo;
 mod edge;
 mod frame;
 mod inspect;

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::RcvBufForce;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
@@ -10,6 +12,9 @@ use crate::error::{Error, Result};
 
 /// Connections that a listener keeps until they are accepted.
 const BACKLOG: i32 = 1024;
+/// Bytes that wait in a UDP socket until they are read. A packet that came through XDP occupies a whole page, so that the
+/// kernel's default holds about 50 of them: a reader that is late would look like a network that loses packets.
+const UDP_BUFFER: usize = 16 << 20;
 
 impl NodeHandle {
     /// A socket of the node, non-blocking, to be used anywhere.
@@ -48,13 +53,14 @@ impl NodeHandle {
         TcpListener::from_std(socket.into()).map_err(failed)
     }
 
-    /// Binds a UDP socket in the node.
+    /// Binds a UDP socket in the node. Thousands of packets wait in it for a late reader.
     pub fn udp_bind(&self, on: SocketAddr) -> Result<UdpSocket> {
         let failed = |e| Error::system("bind UDP socket", format!("in node {} to {on}", self.name()), e);
         let socket = self.socket(Domain::for_address(on), Type::DGRAM, Some(Protocol::UDP))?;
         if on.is_ipv6() {
             socket.set_only_v6(true).map_err(failed)?;
         }
+        setsockopt(&socket, RcvBufForce, &UDP_BUFFER).map_err(|e| failed(e.into()))?;
         socket.bind(&on.into()).map_err(failed)?;
         UdpSocket::from_std(socket.into()).map_err(failed)
     }

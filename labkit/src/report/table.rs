@@ -1,12 +1,13 @@
 //! The table at the end of a run in a terminal.
 
-use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
+use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 
 use super::model::{Outcome, Report};
 
 /// One row a step and a sum; colours only where the output is a terminal.
 pub fn table(report: &Report) -> String {
     let mut table = Table::new();
+    table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["#", "Step", "Result", "Connections", "Lost", "Seconds"]);
     let number = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);

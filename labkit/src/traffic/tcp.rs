@@ -228,10 +228,15 @@ impl Pool {
         let (stop, stopped) = watch::channel(());
         let start = Instant::now();
         let mut tasks = JoinSet::new();
-        for connection in self.connections {
-            tasks.spawn(beat(connection, interval, start, stopped.clone()));
+        let answered = Arc::new(AtomicU64::new(0));
+        let count = self.connections.len().max(1);
+        for (n, connection) in self.connections.into_iter().enumerate() {
+            // Spread over the interval, so that traffic is even.
+            let first = start + interval.mul_f64(n as f64 / count as f64);
+            let ticks = tokio::time::interval_at(first.into(), interval);
+            tasks.spawn(beat(connection, ticks, start, stopped.clone(), Arc::clone(&answered)));
         }
-        Pulse { stop, tasks }
+        Pulse { stop, tasks, answered }
     }
 }
 
@@ -245,12 +250,12 @@ struct Beaten {
 
 async fn beat(
     mut connection: Connection,
-    interval: Duration,
+    mut ticks: tokio::time::Interval,
     start: Instant,
     mut stopped: watch::Receiver<()>,
+    answered: Arc<AtomicU64>,
 ) -> Beaten {
-    let mut ticks = tokio::time::interval(interval);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let (mut trips, mut longest, mut broken) = (Vec::new(), Duration::ZERO, None);
     while broken.is_none() {
         tokio::select! {
@@ -259,6 +264,7 @@ async fn beat(
         }
         let sent = Instant::now();
         broken = connection.round_trip().await.err().map(|e| format!("{} ({})", e, connection.backend));
+        answered.fetch_add(u64::from(broken.is_none()), Ordering::Relaxed);
         longest = longest.max(sent.elapsed());
         trips.push((sent.duration_since(start), broken.is_some()));
     }
@@ -271,6 +277,7 @@ async fn beat(
 pub struct Pulse {
     stop: watch::Sender<()>,
     tasks: JoinSet<Beaten>,
+    answered: Arc<AtomicU64>,
 }
 
 /// What a [`Pulse`] saw.
@@ -300,6 +307,10 @@ impl PulseReport {
 }
 
 impl Pulse {
+    /// Messages that came back so far, over all connections.
+    pub fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Relaxed)
+    }
     /// Ends it once every message under way is back.
     pub async fn stop(mut self) -> PulseReport {
         // Fails only when every connection has broken already.

@@ -101,6 +101,13 @@ impl Live {
     pub fn udp_servers(&self) -> Vec<&UdpServer> {
         self.servers.iter().map(|(_, udp)| udp).collect()
     }
+    /// Stops the servers in all pods; their addresses are free when this returns.
+    pub async fn stop_servers(&mut self) {
+        for (tcp, udp) in self.servers.drain(..) {
+            tcp.stop().await;
+            udp.stop().await;
+        }
+    }
     /// A node by its name in region 1.
     ///
     /// # Errors

@@ -169,12 +169,16 @@ impl Region {
         let (client, edge, spine) = (self.name("client"), self.name("edge"), self.name("spine"));
         let (net_c, net_e) = (self.net("c", 0), self.net("9", 0));
         t.node(&client).address("eth0", &format!("{net_c}:2/64")).route(&format!("default via {net_c}:1"));
+        // As routers do: a route through a link without carrier is no choice.
+        const LINKDOWN: &str = "net.ipv6.conf.all.ignore_routes_with_linkdown";
         t.node(&edge)
             .forwarding()
+            .sysctl(LINKDOWN, 1)
             .address("eth0", &format!("{net_c}:1/64"))
             .address("eth9", &format!("{net_e}:1/64"));
         t.node(&spine)
             .forwarding()
+            .sysctl(LINKDOWN, 1)
             .address("eth9", &format!("{net_e}:2/64"))
             .route(&format!("default via {net_e}:1"));
         t.link(&format!("{client}:eth0"), &format!("{edge}:eth0"), 1500);

@@ -20,7 +20,8 @@ impl Region {
     }
 
     fn router(&self, asn: u32, id: u8, peers: &[String]) -> String {
-        // After a link was down FRR 8.4 keeps a nexthop group in the kernel that lacks the member; plain routes come back.
+        // A link that goes takes its next-hop objects out of the kernel's groups without zebra noticing; when it comes back,
+        // the group that zebra remembers (FRR 8.4) still lacks it. Next hops inside the routes have no such memory.
         let mut text = format!(
             "no zebra nexthop kernel enable\nrouter bgp {asn}\n bgp router-id 192.0.2.{id}\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n bgp \
              graceful-restart-disable\n"

@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 
 /// Root of the repository.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().expect("the crate lies in the repository's root").to_path_buf()
 }
