@@ -40,3 +40,8 @@ doctor:
 # a shell with every tool on PATH
 shell:
     @echo "just lists the recipes; exit leaves." && exec "${SHELL:-bash}"
+
+# measure: nanoseconds a packet, rings, ten thousand rules (just bench xdp, just bench ring, just bench scale)
+bench *args:
+    cargo build --release --quiet --locked -p weir
+    cargo run --release --quiet --locked -p scenarios --bin bench -- {{ args }}

@@ -39,7 +39,7 @@ struct next_hop {
 	__u32 ifindex;
 	__u32 mtu;
 	__u32 flags;
-};
+} __attribute__((aligned(8)));
 struct counter {
 	__u64 packets;
 	__u64 bytes;

@@ -9,6 +9,9 @@
 
 #define inline_always static __always_inline
 #define subprogram static __noinline
+#define unlikely(x) __builtin_expect(!!(x), 0)
+/* Has a value worked out here and held in one register, not later from many. */
+#define KEEP(x) asm volatile("" : "+r"(x))
 #define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
 
 typedef struct xdp_md ctx_t;

@@ -9,6 +9,9 @@
 
 #define inline_always static inline __attribute__((always_inline))
 #define subprogram static __attribute__((noinline))
+#define unlikely(x) __builtin_expect(!!(x), 0)
+/* Has a value worked out here and held in one register, not later from many. */
+#define KEEP(x) ((void)(x))
 #define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
 #define bpf_htons htons
 #define bpf_ntohs ntohs

@@ -5,12 +5,13 @@
 
 /* What the parse found. `vip` and the offsets hold once a rule matched. */
 struct flow {
-	__u32 client[4];
-	__u32 ports; /* client port, VIP port, as in the packet */
+	__u64 client; /* `client_hash` of its address: one register where the address would take four */
+	__u32 ports;  /* client port, VIP port, as in the packet */
 	__u32 proto;
-	__u32 vip;   /* index into vip_state */
-	__u32 l2;    /* bytes before the IPv6 header */
-	__u32 inner; /* bytes of the IPv6 packet, from its header */
+	__u32 vip;    /* index into vip_state */
+	__u32 l2;     /* bytes before the IPv6 header */
+	__u32 inner;  /* bytes of the IPv6 packet, from its header */
+	__u32 first;  /* first four bytes of its header: version, traffic class, flow label */
 };
 
 /* Verdict of a step: an XDP action or LEFT, and the reason to count. */
@@ -22,16 +23,17 @@ struct flow {
 
 inline_always int heartbeat_lost(void)
 {
+	__u32 bound = weir_cfg.heartbeat_jiffies;
 	struct shared *s;
 	__u64 beat;
 
-	if (!weir_cfg.heartbeat_jiffies)
+	if (!bound)
 		return 0;
 	s = find_state();
 	if (!s)
 		return 1;
 	beat = READ_ONCE(s->heartbeat);
-	return !beat || jiffies() - beat > weir_cfg.heartbeat_jiffies;
+	return !beat || jiffies() - beat > bound;
 }
 
 inline_always void count_packet(struct counter *n, __u32 bytes)
@@ -44,11 +46,11 @@ inline_always void count_packet(struct counter *n, __u32 bytes)
 
 inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 {
-	struct next_hop spare = {}, *hop;
+	struct next_hop spare, *hop;
 	struct ring_block *block;
 	struct backend *b;
 	__u64 *state, word, hash, *p;
-	__u32 slot, backend, nh, pmtu, mtu, low, w0, size, ifindex;
+	__u32 slot, backend, nh, i, pmtu, mtu, low, w0, size, ifindex;
 	void *d, *e;
 
 	state = find_word(f->vip);
@@ -59,6 +61,7 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 	if (!size)
 		return DROP(R_NOT_LOADED);
 	hash = flow_hash(f->client, f->ports, f->proto, (word >> 49) & 3);
+	KEEP(hash);
 	low = hash;
 	slot = (__u32)word + (__u32)(((hash >> 32) * size) >> 32);
 	block = find_block(slot / SLOTS_PER_BLOCK);
@@ -70,7 +73,8 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 	b = find_backend(backend);
 	if (!b)
 		return DROP(R_INTERNAL);
-	if (heartbeat_lost()) {
+	if (unlikely(heartbeat_lost())) {
+		__builtin_memset(&spare, 0, sizeof spare);
 		if (fib_hop(c, b, &spare))
 			return DROP(R_NO_NEXT_HOP);
 		hop = &spare;
@@ -78,7 +82,11 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 		nh = READ_ONCE(b->nh);
 		if (!nh)
 			return DROP(R_NO_NEXT_HOP);
-		hop = find_hop((nh & 0xffffff) + (((low & 0xffff) * (nh >> 24)) >> 16));
+		/* A guessed branch in place of a product in the chain of loads that leads to the hop. */
+		i = nh & 0xffffff;
+		if (nh >> 24 != 1)
+			i += ((low & 0xffff) * (nh >> 24)) >> 16;
+		hop = find_hop(i);
 		if (!hop)
 			return DROP(R_INTERNAL);
 	}
@@ -91,11 +99,6 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 	if (f->inner + ENCAP_LEN > mtu)
 		return TOO_BIG(mtu & 0x7fff);
 
-	d = data(c);
-	e = data_end(c);
-	if (f->l2 > ETH_HLEN + 8 || d + f->l2 + 4 > e)
-		return DROP(R_INTERNAL);
-	w0 = *(__u32 *)(d + f->l2);
 	if (grow_head(c, ENCAP_LEN + ETH_HLEN - f->l2))
 		return DROP(R_NO_HEADROOM);
 	d = data(c);
@@ -106,7 +109,7 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 	*(__u64 *)d = *(__u64 *)hop->macs;
 	*(__u32 *)(d + 8) = *(__u32 *)(hop->macs + 8);
 	*(__u16 *)(d + 12) = bpf_htons(ETH_P_IPV6);
-	w0 = (w0 & bpf_htonl(0x0ff00000)) | bpf_htonl(0x60000000 | low >> 12);
+	w0 = (f->first & bpf_htonl(0x0ff00000)) | bpf_htonl(0x60000000 | low >> 12);
 	*(__u64 *)(d + 14) = w0 | (__u64)bpf_htons(f->inner) << 32 | 41ULL << 48 | 64ULL << 56;
 	*(__u64 *)(d + 22) = weir_cfg.src_hi;
 	*(__u64 *)(d + 30) = weir_cfg.src_lo | (__u64)bpf_htons(low & 0xffff) << 48;

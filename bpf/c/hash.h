@@ -7,8 +7,14 @@ inline_always __u64 nh_pair(__u32 a, __u32 b, int k)
 	return (__u64)(__u32)(a + weir_cfg.nh[k]) * (__u32)(b + weir_cfg.nh[k + 1]);
 }
 
-/* c: client address as four words; ports: client port, then VIP port, as in the packet. */
-inline_always __u64 flow_hash(const __u32 *c, __u32 ports, __u32 proto, __u32 affinity)
+/* The client's share of the sum, which no affinity leaves out. c: client address as four words. */
+inline_always __u64 client_hash(const __u32 *c)
+{
+	return nh_pair(c[0], c[1], 0) + nh_pair(c[2], c[3], 2) + (weir_cfg.nh[6] | (__u64)weir_cfg.nh[7] << 32);
+}
+
+/* client: `client_hash`; ports: client port, then VIP port, as in the packet. */
+inline_always __u64 flow_hash(__u64 client, __u32 ports, __u32 proto, __u32 affinity)
 {
 	__u64 a;
 
@@ -17,8 +23,7 @@ inline_always __u64 flow_hash(const __u32 *c, __u32 ports, __u32 proto, __u32 af
 		if (affinity == AFFINITY_CLIENT_IP)
 			proto = 0;
 	}
-	a = nh_pair(c[0], c[1], 0) + nh_pair(c[2], c[3], 2) + nh_pair(ports, proto, 4);
-	a += weir_cfg.nh[6] | (__u64)weir_cfg.nh[7] << 32;
+	a = client + nh_pair(ports, proto, 4);
 	a ^= a >> 32;
 	a *= weir_cfg.fin;
 	a ^= a >> 29;

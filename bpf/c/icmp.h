@@ -154,7 +154,6 @@ inline_always int read_quote(ctx_t *c, __u32 off, __u32 end, const __u32 *dst, s
 	struct walk w = { .start = off + 8, .end = end, .quoted = 1 };
 	struct ip6 q;
 	__u32 *vip, ports, at = off + 8;
-	int i;
 
 	if (at + 40 > end || load(c, at, &q, sizeof q) || (q.flow & bpf_htonl(0xf0000000)) != bpf_htonl(0x60000000))
 		return R_ICMP_BAD_QUOTE;
@@ -170,8 +169,7 @@ inline_always int read_quote(ctx_t *c, __u32 off, __u32 end, const __u32 *dst, s
 	vip = lookup(dst, ports >> 16, w.proto);
 	if (!vip)
 		return R_ICMP_BAD_QUOTE;
-	for (i = 0; i < 4; i++)
-		f->client[i] = q.dst[i];
+	f->client = client_hash(q.dst);
 	f->ports = ports;
 	f->proto = w.proto;
 	f->vip = *vip;

@@ -3,10 +3,8 @@
 #pragma once
 #include "icmp.h"
 
-/* First 48 bits of an address as they lie in the low bits of a little-endian word. */
-#define BLOCK_MASK 0x0000ffffffffffffULL
-
-inline_always int in_block(__u64 hi) { return ((hi ^ weir_cfg.src_hi) & BLOCK_MASK) == 0; }
+/* The first 48 bits of an address are the low ones of a little-endian word. */
+inline_always int in_block(__u64 hi) { return (hi ^ weir_cfg.src_hi) << 16 == 0; }
 inline_always int is_mapped(__u64 hi, __u32 w2) { return !hi && w2 == bpf_htonl(0xffff); }
 
 /* Everything but a plain TCP or UDP packet that hits a rule. */
@@ -56,6 +54,7 @@ subprogram int slow_path(ctx_t *c)
 		return OUT(LEFT, R_NOT_VIP);
 	f.l2 = l2;
 	f.inner = 40 + bpf_ntohs(ip.payload);
+	f.first = ip.flow;
 	end = l2 + f.inner;
 	if (end > frame_len(c))
 		return DROP(R_TRUNCATED);
@@ -71,8 +70,7 @@ subprogram int slow_path(ctx_t *c)
 		vip = lookup(ip.dst, f.ports >> 16, w.proto);
 		if (!vip)
 			return DROP(R_NO_RULE);
-		for (i = 0; i < 4; i++)
-			f.client[i] = ip.src[i];
+		f.client = client_hash(ip.src);
 		f.proto = w.proto;
 		f.vip = *vip;
 	} else if (w.proto == P_ICMP6) {
@@ -101,33 +99,40 @@ inline_always int decide(ctx_t *c)
 	void *d = data(c), *e = data_end(c);
 	struct flow f;
 	__u32 *vip, plen, proto, ports;
-	__u64 s_hi;
+	__u64 w, s_hi;
 	int r;
 
 	/* Step 4: 14 + 40 + 20 bytes, no tag, no extension header; a UDP payload under 12 bytes takes the long way. */
-	if (d + 74 > e || *(__u16 *)(d + 12) != bpf_htons(ETH_P_IPV6) || *(__u8 *)d & 1 || (*(__u8 *)(d + 14) & 0xf0) != 0x60)
+	if (d + 74 > e || *(__u16 *)(d + 12) != bpf_htons(ETH_P_IPV6) || *(__u8 *)d & 1)
 		return slow_path(c);
-	proto = *(__u8 *)(d + 20);
-	plen = bpf_ntohs(*(__u16 *)(d + 18));
-	if ((proto != P_TCP && proto != P_UDP) || plen < 20 || d + 54 + plen > e)
+	/* The header up to the addresses in one load. */
+	w = *(__u64 *)(d + 14);
+	proto = (w >> 48) & 0xff;
+	plen = bpf_ntohs((__u16)(w >> 32));
+	if ((w & 0xf0) != 0x60 || plen < 20 || d + 54 + plen > e)
+		return slow_path(c);
+	if (proto != P_TCP) {
+		/* Kept apart, or the compiler computes both comparisons for every packet. */
+		KEEP(proto);
+		if (proto != P_UDP)
+			return slow_path(c);
+	}
+	s_hi = *(__u64 *)(d + 22);
+	if (is_mapped(s_hi, *(__u32 *)(d + 30)) || in_block(s_hi))
 		return slow_path(c);
 	ports = *(__u32 *)(d + 54);
 	vip = lookup(d + 38, ports >> 16, proto);
 	/* A VIP is never in the SRv6 block nor mapped, so only a miss needs the destination looked at again. */
 	if (!vip)
 		return slow_path(c);
-	s_hi = *(__u64 *)(d + 22);
-	if (is_mapped(s_hi, *(__u32 *)(d + 30)) || in_block(s_hi))
-		return slow_path(c);
-	f.client[0] = *(__u32 *)(d + 22);
-	f.client[1] = *(__u32 *)(d + 26);
-	f.client[2] = *(__u32 *)(d + 30);
-	f.client[3] = *(__u32 *)(d + 34);
+	f.client = client_hash(d + 22);
+	KEEP(f.client);
 	f.ports = ports;
 	f.proto = proto;
 	f.vip = *vip;
 	f.l2 = ETH_HLEN;
 	f.inner = 40 + plen;
+	f.first = w;
 	r = forward(c, &f, R_FORWARDED);
 	if ((r & 0xff) != 0xff)
 		return r;

@@ -75,7 +75,7 @@ pub struct Backend {
 }
 
 /// Element of `nexthops`: immutable once a backend can name it.
-#[repr(C)]
+#[repr(C, align(8))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 pub struct NextHop {
     /// Destination MAC, then source MAC: the first 12 bytes of the frame.

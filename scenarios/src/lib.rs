@@ -1,5 +1,6 @@
 //! Topologies, roles, packet cases and scenarios that prove Weir over the wire.
 
+pub mod bench;
 pub mod demo;
 pub mod packets;
 pub mod region;

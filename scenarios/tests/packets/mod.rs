@@ -2,6 +2,7 @@
 
 mod arms;
 mod differ;
+mod golden;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -175,12 +175,7 @@ impl Bpf {
 
     /// Tells the programs that somebody keeps their next hops fresh.
     pub fn heartbeat(&mut self) -> Result<(), Error> {
-        let Some(attachment) = self.attachments.first_mut() else { return Ok(()) };
-        let program = program(&mut attachment.object, "beat")?;
-        let mut options = TestRunOptions::new();
-        let frame = [0; 64];
-        options.data_in = Some(&frame);
-        program.test_run(options).map(drop).map_err(|e| Error::Load { program: "beat", reason: chain(&e) })
+        self.attachments.first_mut().map_or(Ok(()), |attachment| beat(&mut attachment.object))
     }
 
     /// Sends one frame through the live program of an interface, as if it had come in there (`BPF_F_TEST_XDP_LIVE_FRAMES`).
@@ -261,6 +256,11 @@ impl TestRig {
         Ok(TestOutcome { action: result.return_value, frame: out, duration: result.duration })
     }
 
+    /// Sets the heartbeat, as a daemon would.
+    pub fn beat(&mut self) -> Result<(), Error> {
+        beat(&mut self.object)
+    }
+
     /// What the verifier and the JIT made of the program.
     pub fn info(&mut self) -> Result<ProgramInfo, Error> {
         program(&mut self.object, "lb")?.info().map_err(|e| Error::Load { program: "lb", reason: chain(&e) })
@@ -278,6 +278,16 @@ fn program<'a>(object: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, 
     program
         .try_into()
         .map_err(|e: aya::programs::ProgramError| Error::Load { program: name, reason: chain(&e) })
+}
+
+fn beat(object: &mut Ebpf) -> Result<(), Error> {
+    let mut options = TestRunOptions::new();
+    let frame = [0; 64];
+    options.data_in = Some(&frame);
+    program(object, "beat")?
+        .test_run(options)
+        .map(drop)
+        .map_err(|e| Error::Load { program: "beat", reason: chain(&e) })
 }
 
 fn load(directory: &Path, root: &Root, params: &Params, role: u32) -> Result<Ebpf, Error> {
