@@ -237,7 +237,7 @@ impl Lab {
     }
 
     /// Takes the lab down now, whether or not it was to be kept, and tells what went wrong with it.
-    pub fn down(self) -> Result<()> {
+    pub fn down(&self) -> Result<()> {
         self.inner.take_down()
     }
 }
