@@ -73,6 +73,8 @@ pub enum Error {
 
 /// Runs a gateway until it is told to stop: for a restart, with everything left in place, or for good.
 pub fn gateway(config: &Path) -> Result<(), Error> {
+    // The region's key and the peers' passwords must not end in a core dump.
+    nix::sys::prctl::set_dumpable(false).map_err(std::io::Error::from)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(run(config.into()))
 }
