@@ -58,8 +58,7 @@ pub(super) fn leaving_for_good(marker: &Path) -> bool {
 pub(super) fn say_ready(status: &NodeStatus) {
     if status.ready {
         info!("ready");
-        sd_notify::notify(false, &[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status("ready")])
-            .ok();
+        sd_notify::notify(false, &[sd_notify::NotifyState::Status("ready")]).ok();
         return;
     }
     for reason in &status.reasons {
