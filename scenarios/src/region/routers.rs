@@ -3,12 +3,12 @@
 use super::Region;
 
 /// Password of all BGP sessions of the lab.
-pub const BGP_PASSWORD: &str = "lab-only-password";
+pub(crate) const BGP_PASSWORD: &str = "lab-only-password";
 
 /// AS of the internet router.
-pub const EDGE_AS: u32 = 65000;
+pub(crate) const EDGE_AS: u32 = 65000;
 /// AS of the spine.
-pub const SPINE_AS: u32 = 65001;
+pub(crate) const SPINE_AS: u32 = 65001;
 
 impl Region {
     /// AS of the region's gateways.
