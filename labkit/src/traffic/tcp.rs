@@ -231,9 +231,10 @@ impl Pool {
         let answered = Arc::new(AtomicU64::new(0));
         let count = self.connections.len().max(1);
         for (n, connection) in self.connections.into_iter().enumerate() {
-            // Spread over the interval, so that traffic is even.
+            // Spread over the interval, so that traffic is even, and stays so: a tick that is missed is left out.
             let first = start + interval.mul_f64(n as f64 / count as f64);
-            let ticks = tokio::time::interval_at(first.into(), interval);
+            let mut ticks = tokio::time::interval_at(first.into(), interval);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
             tasks.spawn(beat(connection, ticks, start, stopped.clone(), Arc::clone(&answered)));
         }
         Pulse { stop, tasks, answered }
@@ -255,7 +256,6 @@ async fn beat(
     mut stopped: watch::Receiver<()>,
     answered: Arc<AtomicU64>,
 ) -> Beaten {
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let (mut trips, mut longest, mut broken) = (Vec::new(), Duration::ZERO, None);
     while broken.is_none() {
         tokio::select! {

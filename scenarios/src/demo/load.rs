@@ -186,8 +186,8 @@ impl Account {
     pub fn summary(&self) -> String {
         let lost = match (self.lost, self.outage.as_millis()) {
             (0, _) => "none lost".to_owned(),
-            // At most one of each flow: what was on its way to the gateway that went.
-            (lost, 0) => format!("{lost} lost, which were on their way"),
+            // Packets of one moment, such as those on their way to a gateway that went.
+            (lost, 0) => format!("{lost} lost, all at once"),
             (lost, outage) => format!("{lost} lost, {outage} ms from a flow's first to its last"),
         };
         format!(

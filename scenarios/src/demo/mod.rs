@@ -70,12 +70,13 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         facts: ending::facts(&story),
         scenarios: vec![scenario],
     };
-    let entry = story.end(arguments.keep)?;
+    let ended = story.end(arguments.keep);
     report.seconds = began.elapsed().as_secs_f64();
 
     let folder = arguments.report.clone().unwrap_or_else(|| target_dir().join("demo"));
     let mut out = std::io::stdout().lock();
     let code = ending::tell(&report, &folder, &mut out)?;
-    write!(out, "{entry}")?;
+    // Only now: the report is worth most when the end, too, goes wrong.
+    write!(out, "{}", ended?)?;
     Ok(ExitCode::from(code))
 }

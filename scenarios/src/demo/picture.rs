@@ -10,20 +10,12 @@ use super::load::Account;
 /// Width of a point of the picture.
 const BIN: Duration = Duration::from_millis(500);
 
-/// The picture's lines: TCP messages and UDP packets of each tenant a second, and packets lost. `zero` is the scenario's
+/// The picture's lines: UDP packets of each tenant a second, those lost, and TCP messages of each tenant. `zero` is the scenario's
 /// start.
 pub fn series(account: &Account, zero: Instant) -> Vec<Series> {
     let offset = account.began.saturating_duration_since(zero);
     let mut lines = Vec::new();
     let line = |name: String, unit: &str, points| Series { name, unit: unit.into(), points };
-    for track in &account.tracks {
-        let name = format!("TCP, tenant {}", track.tenant.letter);
-        lines.push(line(
-            name,
-            "messages answered a second",
-            rates(&track.messages, offset, |s| s.sent - s.lost),
-        ));
-    }
     for track in &account.tracks {
         let name = format!("UDP, tenant {}", track.tenant.letter);
         lines.push(line(
@@ -34,6 +26,14 @@ pub fn series(account: &Account, zero: Instant) -> Vec<Series> {
     }
     let all: Vec<Sample> = account.tracks.iter().flat_map(|track| track.packets.clone()).collect();
     lines.push(line("UDP, lost".into(), "packets answered a second", rates(&all, offset, |s| s.lost)));
+    for track in &account.tracks {
+        let name = format!("TCP, tenant {}", track.tenant.letter);
+        lines.push(line(
+            name,
+            "messages answered a second",
+            rates(&track.messages, offset, |s| s.sent - s.lost),
+        ));
+    }
     lines
 }
 

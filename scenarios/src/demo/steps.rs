@@ -264,7 +264,9 @@ pub(super) fn rejoin(step: &mut Step<'_>) -> anyhow::Result<()> {
     base.go_on(5)?;
     let account = close(step, base, Promise::Connections)?;
     let zero = step.started();
-    picture::series(&account, zero).into_iter().for_each(|line| step.series(line));
+    for line in picture::series(&account, zero) {
+        step.series(line);
+    }
     Ok(())
 }
 

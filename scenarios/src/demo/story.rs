@@ -77,7 +77,7 @@ impl Story {
         let live = self.live()?;
         let mut text = String::new();
         for n in 1..=live.region.gateways {
-            text += &format!("log of gw{n}\n{}\n\n", live.log(n));
+            text.extend(["log of gw", &n.to_string(), "\n", &live.log(n), "\n\n"]);
         }
         for tenant in TENANTS {
             let vip = live.vip(tenant).to_string();

@@ -1,6 +1,7 @@
 //! The scenarios' topologies as containerlab files, which are checked in under `containerlab/`.
 //!
 //! `INSTA_UPDATE=always cargo test -p scenarios containerlab` writes them anew.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -60,4 +61,7 @@ fn the_containerlab_files_are_the_region_that_scenarios_run() {
             "containerlab/{path} is not what the topology renders to; write it: {again}"
         );
     }
+    let mut files = found;
+    let yaml = files.remove("region.clab.yml").unwrap();
+    assert_eq!(read(&Rendered { yaml, files }).unwrap(), topology);
 }

@@ -1,4 +1,5 @@
 //! The demo without its lab: what it declares, and how it ends.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeSet;
 use std::process::Command;
