@@ -57,9 +57,8 @@ impl Traffic {
     async fn stop(self, live: &Live) -> Outcome {
         let servers = live.udp_servers();
         let mut outcome = Outcome { flows: Vec::new(), pulses: Vec::new() };
-        for flow in self.flows {
-            outcome.flows.push(flow.stop(&servers).await.unwrap());
-        }
+        let flows = self.flows.into_iter().map(|flow| flow.stop(&servers));
+        outcome.flows = futures_util::future::try_join_all(flows).await.unwrap();
         for pulse in self.pulses {
             outcome.pulses.push(pulse.stop().await);
         }
@@ -106,8 +105,8 @@ impl Outcome {
 /// Where packets were dropped, as far as anyone counts.
 fn drops(live: &Live) -> String {
     let script = "awk 'NR > 2 && $5 + $13 { print $1, \"rx dropped\", $5, \"tx dropped\", $13 }' /proc/net/dev; \
-                  grep -E '^(Ip6(In|Out)(Discards|NoRoutes|AddrErrors)|Udp6(InErrors|RcvbufErrors|NoPorts)) *\\t*[1-9]' \
-                  /proc/net/snmp6; true";
+                  awk '/^(Ip6(In|Out)(Discards|NoRoutes)|Udp6(InErrors|RcvbufErrors|NoPorts))/ && $2' /proc/net/snmp6; \
+                  awk '$2 != \"00000000\" { print \"backlog dropped\", $2 }' /proc/net/softnet_stat";
     let mut text = String::new();
     for node in live.lab.nodes() {
         let lines = node.sh(script).unwrap_or_else(|e| e.to_string());

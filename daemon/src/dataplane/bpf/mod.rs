@@ -362,7 +362,7 @@ pub fn interface_name(index: u32) -> Option<String> {
 pub fn jiffies(time: Duration) -> u32 {
     // 1000 is the highest in use, so that the time is never cut short.
     let hz = u128::from(sys::jiffies_per_second().unwrap_or(1000));
-    u32::try_from((time.as_millis() * hz).div_ceil(1000)).unwrap_or(u32::MAX)
+    u32::try_from((time.as_nanos() * hz).div_ceil(1_000_000_000)).unwrap_or(u32::MAX)
 }
 
 /// Waits until a condition holds, looking every few milliseconds; `false` when the deadline passed.
@@ -375,5 +375,30 @@ pub fn eventually(deadline: Instant, mut condition: impl FnMut() -> bool) -> boo
             return false;
         }
         std::thread::park_timeout(Duration::from_millis(2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel's count of jiffies, as root may read it.
+    fn now() -> u64 {
+        let text = std::fs::read_to_string("/proc/timer_list").unwrap();
+        text.lines().find_map(|line| line.strip_prefix("jiffies: ")).unwrap().trim().parse().unwrap()
+    }
+
+    #[test]
+    fn a_time_in_jiffies_is_what_the_kernel_counts_in_it() {
+        assert_eq!(jiffies(Duration::ZERO), 0);
+        assert_eq!(jiffies(Duration::from_nanos(1)), 1, "never cut short to none");
+        let (start, first) = (Instant::now(), now());
+        assert!(eventually(start + Duration::from_secs(20), || now() >= first + 100));
+        let (counted, elapsed) = (now() - first, u64::from(jiffies(start.elapsed())));
+        // A wrong rate is wrong by more than a busy machine can tear the two readings apart.
+        assert!(
+            elapsed <= counted * 2 && counted <= elapsed * 2,
+            "{counted} counted, {elapsed} by the clock"
+        );
     }
 }
