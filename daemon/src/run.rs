@@ -446,6 +446,9 @@ fn plan_settings(config: &Config) -> PlanSettings {
         communities: bgp
             .map(|b| b.communities.iter().map(|(a, n)| u32::from(*a) << 16 | u32::from(*n)).collect())
             .unwrap_or_default(),
+        large: bgp
+            .map(|b| b.large_communities.iter().map(|&(a, f, v)| route::LargeCommunity(a, f, v)).collect())
+            .unwrap_or_default(),
         drain_time: config.timers.drain,
     }
 }

@@ -110,6 +110,8 @@ pub struct PlanSettings {
     pub region_community: LargeCommunity,
     /// Communities that the operator wants on every route.
     pub communities: BTreeSet<u32>,
+    /// Large communities that the operator wants on every route.
+    pub large: BTreeSet<LargeCommunity>,
     /// How long a VIP's keys stay loaded after its withdraw was written to every session: routers need that long to
     /// forget it.
     pub drain_time: Duration,
@@ -290,7 +292,9 @@ impl AnnounceState {
         if drain >= DrainStage::GracefulShutdown {
             communities.insert(GRACEFUL_SHUTDOWN);
         }
-        RouteAttributes { communities, large: BTreeSet::from([self.settings.region_community]) }
+        let mut large = self.settings.large.clone();
+        large.insert(self.settings.region_community);
+        RouteAttributes { communities, large }
     }
 
     fn advance_withdrawals(&mut self, settled: u64, now: Instant) -> Option<Instant> {

@@ -15,6 +15,7 @@ fn settings() -> PlanSettings {
         locator: Some("2001:db8:ff01:1::/64".parse().unwrap()),
         region_community: LargeCommunity(65010, 1, 7),
         communities: BTreeSet::new(),
+        large: BTreeSet::from([LargeCommunity(65010, 9, 9)]),
         drain_time: DRAIN,
     }
 }
@@ -277,8 +278,11 @@ fn upstream_peers_get_vips_and_fabric_peers_the_locator() {
     assert_eq!(of(PeerRole::Upstream, true), ["2001:db8:1::1/128"], "the locator never goes upstream");
     assert_eq!(of(PeerRole::Fabric, false), ["2001:db8:ff01:1::/64"]);
     assert_eq!(of(PeerRole::Fabric, true), ["2001:db8:ff01:1::/64", "2001:db8:1::1/128"]);
-    let region = LargeCommunity(65010, 1, 7);
-    assert!(plan.routes_for(PeerRole::Fabric, true).all(|(_, a)| a.large.contains(&region)));
+    let large = BTreeSet::from([LargeCommunity(65010, 1, 7), LargeCommunity(65010, 9, 9)]);
+    assert!(
+        plan.routes_for(PeerRole::Fabric, true).all(|(_, a)| a.large == large),
+        "the region's and the operator's"
+    );
 }
 
 #[test]

@@ -8,7 +8,8 @@ use labkit::capture::{Capture, Options};
 use labkit::expect::expect;
 use labkit::inject::Injector;
 use labkit::packet::{Ethernet, MacAddr, Packet, matcher};
-use weir::dataplane::bpf::{Maps, Pins, limits_of, serving_set};
+use weir::dataplane::bpf::{Maps, Pins, encode_key, limits_of, serving_set};
+use weir::model::{Protocol, VipKey};
 use weir_bpf::abi::Reason;
 
 use super::{Live, PORT, SOON, TENANTS, Tenant};
@@ -100,10 +101,37 @@ impl Live {
     /// # Errors
     /// When the maps cannot be read.
     pub fn reasons(&self, n: u16) -> anyhow::Result<Reasons> {
+        let maps = self.maps(n)?;
+        Ok(Reason::ALL.iter().map(|reason| (*reason, maps.reason_total(*reason))).collect())
+    }
+
+    fn maps(&self, n: u16) -> anyhow::Result<Maps> {
         let pins = Pins::existing(&self.gateway(n)?.bpffs()?.join("weir"))?;
         let set = serving_set(&pins, &["eth1".into(), "eth2".into()])?.context("no maps are pinned")?;
-        let maps = Maps::open(&set, limits_of(&set)?)?;
-        Ok(Reason::ALL.iter().map(|reason| (*reason, maps.reason_total(*reason))).collect())
+        Ok(Maps::open(&set, limits_of(&set)?)?)
+    }
+
+    /// The whole ring that a gateway's program uses for a tenant's service: the SID of every slot.
+    ///
+    /// # Errors
+    /// When the maps cannot be read or hold no such service.
+    pub fn ring(&self, n: u16, tenant: Tenant, protocol: Protocol) -> anyhow::Result<Vec<Ipv6Addr>> {
+        let maps = self.maps(n)?;
+        let key = VipKey { address: self.vip(tenant), protocol, port: PORT };
+        let index = maps.find(&encode_key(key)).context("the service is not loaded")?;
+        let word = maps.word(index);
+        let sid = |slot| Ipv6Addr::from(maps.backend(maps.slot(word.base() + slot)).sid);
+        Ok((0..word.size()).map(sid).collect())
+    }
+
+    /// Lets the gateways' kernels route for others too, as nodes with other duties do: what the program leaves to them is
+    /// then not held back by chance.
+    ///
+    /// # Errors
+    /// When the setting cannot be written.
+    pub fn route_in_gateways(&self) -> anyhow::Result<()> {
+        (1..=self.region.gateways)
+            .try_for_each(|n| Ok(self.gateway(n)?.set_sysctl("net.ipv6.conf.all.forwarding", "1")?))
     }
 
     /// Writes an object for all gateways.

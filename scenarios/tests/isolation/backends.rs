@@ -5,31 +5,46 @@ use std::collections::BTreeMap;
 use labkit::traffic::{Connection, Pool};
 use labkit::wait::eventually;
 use scenarios::region::{A, Live, Region, SOON, endpoint, rule};
+use weir::model::Protocol;
 
 use super::wait_condition;
 
 const FLOWS: std::ops::Range<u16> = 10_000..10_300;
 
-type Flows = BTreeMap<u16, u16>;
-
-/// Which worker each flow goes to; both gateways must agree.
-fn flows(live: &Live) -> Flows {
-    let first = live.workers_of(1, A, FLOWS).unwrap();
-    assert_eq!(first, live.workers_of(2, A, FLOWS).unwrap(), "both gateways send every flow to one pod");
-    first
+/// Where flows go: each client port on the wire, and each slot of the whole ring in the maps.
+#[derive(Debug, PartialEq)]
+struct Flows {
+    ports: BTreeMap<u16, u16>,
+    slots: Vec<u16>,
 }
 
-/// Requires that exactly the flows of a worker left it, and that none of the others moved.
-fn only_left(before: &Flows, after: &Flows, gone: u16) {
-    for (port, worker) in before {
-        if *worker == gone {
-            assert_ne!(after[port], gone, "flow {port} is still sent to worker {gone}");
-        } else {
-            assert_eq!(after[port], *worker, "flow {port} moved though its pod is well");
-        }
+impl Flows {
+    fn of(live: &Live) -> Self {
+        let ports = live.workers_of(1, A, FLOWS).unwrap();
+        assert_eq!(ports, live.workers_of(2, A, FLOWS).unwrap(), "both gateways send every flow to one pod");
+        let ring = live.ring(1, A, Protocol::Udp).unwrap();
+        assert_eq!(ring, live.ring(2, A, Protocol::Udp).unwrap(), "both gateways have one ring");
+        assert_eq!(ring.len(), 4093);
+        let sids: Vec<std::net::Ipv6Addr> = (1..=3).map(|w| live.region.sid(w, A).parse().unwrap()).collect();
+        let slots = ring.iter().map(|sid| sids.iter().position(|s| s == sid).unwrap() as u16 + 1).collect();
+        Self { ports, slots }
     }
-    let moved = before.values().filter(|w| **w == gone).count();
-    assert!(moved > 50, "{moved} of {} flows were on worker {gone}", before.len());
+
+    /// All flows, with where each goes here and there.
+    fn beside<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (u16, u16)> {
+        let ports = self.ports.values().copied().zip(other.ports.values().copied());
+        ports.chain(self.slots.iter().copied().zip(other.slots.iter().copied()))
+    }
+
+    /// Requires that exactly the flows of a worker left it, and that none of the others moved.
+    fn only_left(&self, after: &Self, gone: u16) {
+        assert_eq!(self.ports.keys().collect::<Vec<_>>(), after.ports.keys().collect::<Vec<_>>());
+        let strayed = self.beside(after).filter(|(was, is)| *was != gone && was != is).count();
+        assert_eq!(strayed, 0, "flows moved though their pod is well");
+        assert!(self.beside(after).all(|(_, is)| is != gone), "flows are still sent to worker {gone}");
+        let left = self.ports.values().filter(|w| **w == gone).count();
+        assert!(left > 50, "{left} of {} flows were on worker {gone}", self.ports.len());
+    }
 }
 
 /// Connections to the service by the pod that they reached.
@@ -60,7 +75,7 @@ async fn go_on(pools: &mut BTreeMap<String, Vec<Connection>>, except: &str) -> u
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backend_without_endpoint_leaves_the_rest_serving_and_gets_exactly_its_flows_back() {
     let live = Live::ready("unresolved", Region::default()).unwrap();
-    let before = flows(&live);
+    let before = Flows::of(&live);
     let mut pools = pools(&live).await;
 
     live.remove("vpce-a-2.yaml").unwrap();
@@ -69,7 +84,7 @@ async fn a_backend_without_endpoint_leaves_the_rest_serving_and_gets_exactly_its
         let message = condition["message"].as_str().unwrap_or_default();
         assert!(message.contains(&live.region.pod_address(2)), "{condition}");
     }
-    only_left(&before, &flows(&live), 2);
+    before.only_left(&Flows::of(&live), 2);
     let kept = go_on(&mut pools, "w2-a").await;
     assert!(kept >= 20, "{kept} connections went on");
     let fresh = Pool::open(&live.node("client").unwrap(), live.service(A), 40).await.unwrap();
@@ -81,7 +96,7 @@ async fn a_backend_without_endpoint_leaves_the_rest_serving_and_gets_exactly_its
     for n in 1..=2 {
         wait_condition(&live, n, A, "BackendsResolved", "True");
     }
-    assert_eq!(flows(&live), before, "the table is the one from before");
+    assert_eq!(Flows::of(&live), before, "the table is the one from before");
     go_on(&mut pools, "w2-a").await;
 }
 
@@ -121,36 +136,32 @@ fn wait_unhealthy(live: &Live, count: u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unhealthy_verdict_moves_that_backends_flows_and_no_survivors() {
     let live = Live::ready("verdict", Region::default()).unwrap();
-    let before = flows(&live);
+    let before = Flows::of(&live);
     let mut pools = pools(&live).await;
     let total: usize = pools.values().map(Vec::len).sum();
 
     verdict(&live, &[1]);
     wait_unhealthy(&live, 1);
-    let one_down = flows(&live);
-    only_left(&before, &one_down, 1);
+    let one_down = Flows::of(&live);
+    before.only_left(&one_down, 1);
     let survivors = go_on(&mut pools, "w1-a").await;
     assert_eq!(survivors, total - pools["w1-a"].len());
 
     // A second death moves only its own flows once more: those of the first do not move again.
     verdict(&live, &[1, 3]);
     wait_unhealthy(&live, 2);
-    let two_down = flows(&live);
-    only_left(&one_down, &two_down, 3);
-    assert!(two_down.values().all(|worker| *worker == 2));
+    let two_down = Flows::of(&live);
+    one_down.only_left(&two_down, 3);
+    assert!(two_down.beside(&two_down).all(|(worker, _)| worker == 2));
 
     // Back in another order than they went: each gets its own flows again.
     verdict(&live, &[3]);
     wait_unhealthy(&live, 1);
-    let back = flows(&live);
-    for (port, worker) in &before {
-        if *worker != 3 {
-            assert_eq!(back[port], *worker, "flow {port}");
-        }
-    }
+    let back = Flows::of(&live);
+    before.only_left(&back, 3);
     verdict(&live, &[]);
     wait_unhealthy(&live, 0);
-    assert_eq!(flows(&live), before, "the table is the one from before");
+    assert_eq!(Flows::of(&live), before, "the table is the one from before");
     pools.remove("w1-a");
     pools.remove("w3-a");
     assert!(go_on(&mut pools, "").await > 0, "w2-a was never touched");

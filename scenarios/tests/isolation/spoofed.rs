@@ -51,6 +51,7 @@ fn forgeries(live: &Live, gateway: u16) -> Vec<(Ipv6Addr, Ipv6Addr, Option<Reaso
 #[tokio::test(flavor = "multi_thread")]
 async fn forged_encapsulation_reaches_no_pod_by_a_gateway_or_past_it() {
     let live = Live::ready("spoofed", Region::default()).unwrap();
+    live.route_in_gateways().unwrap();
     let pods = live.capture_pods(&[A, B]).unwrap();
     let workers: Vec<_> = (1..=3).map(|n| live.capture(&format!("w{n}"), "eth0").unwrap()).collect();
     let inner = [live.region.vip(A), live.region.vip(B), live.region.pod_address(1)].map(|a| address(&a));

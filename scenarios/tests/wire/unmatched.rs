@@ -97,6 +97,7 @@ fn taken_once(live: &Live) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vip_answers_echo_and_takes_unmatched_packets_once_with_and_without_backends() {
     let live = Live::ready("unmatched", Region::default()).unwrap();
+    live.route_in_gateways().unwrap();
     for size in [56, 1400] {
         ping(&live, A, size);
         ping(&live, B, size);
