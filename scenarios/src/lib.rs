@@ -1,4 +1,5 @@
 //! Topologies, roles, packet cases and scenarios that prove Weir over the wire.
 
+pub mod egress;
 pub mod packets;
 pub mod region;
