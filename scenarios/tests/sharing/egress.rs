@@ -62,15 +62,6 @@ impl Shared {
         assert!(report.sent > 0);
         report
     }
-    /// Waits until the egress program has claimed this many packets more.
-    fn claimed(&self, egress: &Egress, more: u64) {
-        let wanted = egress.claimed().unwrap() + more;
-        eventually("egress traffic flows", SOON, || {
-            let now = egress.claimed().map_err(|e| e.to_string())?;
-            check(now >= wanted, || format!("{now} claimed"))
-        })
-        .unwrap();
-    }
     /// Waits until the load balancer has forwarded some packets more.
     fn forwarded(&self) {
         let maps = self.live.maps(1).unwrap();
@@ -98,6 +89,16 @@ impl Shared {
     }
 }
 
+/// Waits until the egress program has claimed this many packets more.
+fn claims(egress: &Egress, more: u64) {
+    let wanted = egress.claimed().unwrap() + more;
+    eventually("egress traffic flows", SOON, || {
+        let now = egress.claimed().map_err(|e| e.to_string())?;
+        check(now >= wanted, || format!("{now} claimed"))
+    })
+    .unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn load_balancer_and_egress_restart_and_leave_without_loss_to_each_other() {
     let shared = Shared::up("egress-second").unwrap();
@@ -113,7 +114,7 @@ async fn load_balancer_and_egress_restart_and_leave_without_loss_to_each_other()
     let mut egress = Egress::join(&shared.gateway(), "eth1", claim()).unwrap();
     let root = shared.xdp();
     let flow = shared.egress_flow().await;
-    shared.claimed(&egress, 20);
+    claims(&egress, 20);
     // The load balancer restarts, in order and killed.
     for killed in [false, true] {
         let process = shared.gateway().process("weir").unwrap();
@@ -122,13 +123,13 @@ async fn load_balancer_and_egress_restart_and_leave_without_loss_to_each_other()
         } else {
             assert!(process.terminate(SOON).unwrap().success());
         }
-        shared.claimed(&egress, 20);
+        claims(&egress, 20);
         shared.start_gateway();
         shared.forwarded();
     }
     // The egress program is replaced by another.
     let old = std::mem::replace(&mut egress, Egress::join(&shared.gateway(), "eth1", claim()).unwrap());
-    shared.claimed(&egress, 20);
+    claims(&egress, 20);
     let report = shared.whole("egress while the load balancer restarts", flow).await;
     assert_eq!(
         old.claimed().unwrap() + egress.claimed().unwrap(),
@@ -144,9 +145,9 @@ async fn load_balancer_and_egress_restart_and_leave_without_loss_to_each_other()
     // The other way round: the load balancer leaves first, for good.
     let egress = Egress::join(&shared.gateway(), "eth1", claim()).unwrap();
     let flow = shared.egress_flow().await;
-    shared.claimed(&egress, 20);
+    claims(&egress, 20);
     shared.drain();
-    shared.claimed(&egress, 20);
+    claims(&egress, 20);
     shared.whole("egress while the load balancer leaves", flow).await;
     assert!(shared.root_exists() && shared.xdp() == root, "egress still uses the root");
     egress.leave().unwrap();
@@ -161,7 +162,7 @@ async fn an_uplink_that_egress_had_first_takes_the_load_balancer_in() {
     let root = shared.xdp();
     assert!(root.is_some());
     let flow = shared.egress_flow().await;
-    shared.claimed(&egress, 20);
+    claims(&egress, 20);
     shared.live.prepare_gateway(1).unwrap();
     shared.start_gateway();
     assert_eq!(shared.xdp(), root, "the root that is there is adopted");
