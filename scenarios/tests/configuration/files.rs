@@ -98,17 +98,16 @@ async fn a_hangup_signal_reads_again_what_no_watch_can_see() {
     let live = Live::up("hangup", Region { gateways: 1, ..Region::default() }).unwrap();
     live.prepare_gateway(1).unwrap();
     live.edit_config(1, "timers: { drain: 1s", "timers: { rescan: 1h, drain: 1s").unwrap();
+    live.edit_config(1, "/objects.d", "/objects.link").unwrap();
+    // The directory is named through a link, which is turned to another: the watch stays with the old one.
+    let node = live.gateway(1).unwrap();
+    node.sh("ln -s objects.d objects.link").unwrap();
     let process = live.run_gateway(1, None).unwrap();
     live.wait_ready().unwrap();
-    // The directory is swapped for another: its watch stays with the old one.
-    let objects = live.objects(1).unwrap();
-    let home = objects.directory();
-    let (new, old) = (home.with_extension("new"), home.with_extension("old"));
-    let fresh = scenarios::region::Objects::at(&new);
-    fresh.put_region(&live.region).unwrap();
-    fresh.put("more.yaml", &rule_on(&live.region, A, "more", "tcp", 443, &[1])).unwrap();
-    std::fs::rename(home, &old).unwrap();
-    std::fs::rename(&new, home).unwrap();
+    let objects = scenarios::region::Objects::at(node.dir().join("objects.new"));
+    objects.put_region(&live.region).unwrap();
+    objects.put("more.yaml", &rule_on(&live.region, A, "more", "tcp", 443, &[1])).unwrap();
+    node.sh("ln -sT objects.new .link && mv -T .link objects.link").unwrap();
     process.signal(Signal::SIGHUP).unwrap();
     live.wait_condition(1, "tenant-a/more", "Advertised", "True", "Advertised").unwrap();
     // A bad configuration is refused and changes nothing.
