@@ -159,9 +159,11 @@ async fn run(path: PathBuf) -> Result<(), Error> {
 
     let mut report_at = tokio::time::Instant::now();
     let mut second = tokio::time::interval(Duration::from_secs(1));
-    let mut announced_ready = false;
+    let (mut announced_ready, mut unreported, mut leaving) = (false, false, None);
     let end = loop {
-        let deadline = core.next_deadline().unwrap_or_else(|| Instant::now() + FAR);
+        let report_due = unreported.then(|| report_at.into_std());
+        let deadline = [core.next_deadline(), report_due].into_iter().flatten().min();
+        let deadline = deadline.unwrap_or_else(|| Instant::now() + FAR);
         let event = tokio::select! {
             Some(event) = events.recv() => event,
             changed = routes.changed() => {
@@ -183,7 +185,7 @@ async fn run(path: PathBuf) -> Result<(), Error> {
             }
             Some(command) = commands.recv() => match command {
                 AdminCommand::Drain(answer) => {
-                    let _ = answer.send(Ok("the gateway leaves for good".into()));
+                    leaving = Some(answer);
                     Event::Drain
                 }
                 AdminCommand::Reload(answer) => {
@@ -225,7 +227,8 @@ async fn run(path: PathBuf) -> Result<(), Error> {
             break End::Restart;
         }
         let now = tokio::time::Instant::now();
-        if now >= report_at {
+        unreported = now < report_at && leaving.is_none();
+        if !unreported {
             report_at = now + REPORT;
             let report = core.report(&snapshot);
             if report.ready != announced_ready {
@@ -239,6 +242,10 @@ async fn run(path: PathBuf) -> Result<(), Error> {
                 }
                 changed
             });
+        }
+        if let Some(answer) = leaving.take() {
+            // Whoever asks for the status after this answer sees a gateway that leaves.
+            let _ = answer.send(Ok("the gateway leaves for good".into()));
         }
     };
     stop.cancel();

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,6 +43,8 @@ struct Shared {
     log: PathBuf,
     status: Mutex<Option<ExitStatus>>,
     ended: Condvar,
+    /// All of its output is in the log.
+    logged: Arc<AtomicBool>,
 }
 
 impl ProcessHandle {
@@ -51,6 +54,7 @@ impl ProcessHandle {
         let failed = |e: io::Error| Error::system("start process", format!("{label} ({line})"), e);
         let file = OpenOptions::new().create(true).append(true).open(&log).map_err(failed)?;
         command.stdin(Stdio::null()).process_group(0);
+        let logged = Arc::new(AtomicBool::new(logging == Logging::Direct));
         let child = match logging {
             Logging::Direct => {
                 command.stdout(file.try_clone().map_err(failed)?).stderr(file);
@@ -62,9 +66,13 @@ impl ProcessHandle {
                 let child = command.spawn().map_err(failed)?;
                 // The command still holds our writing ends; the log would never see the end of the output.
                 drop(command);
+                let done = Arc::clone(&logged);
                 thread::Builder::new()
                     .name(format!("log {label}"))
-                    .spawn(move || copy_log(reader, file, epoch))
+                    .spawn(move || {
+                        copy_log(reader, file, epoch);
+                        done.store(true, Ordering::Release);
+                    })
                     .map_err(failed)?;
                 child
             }
@@ -76,6 +84,7 @@ impl ProcessHandle {
             log,
             status: Mutex::new(None),
             ended: Condvar::new(),
+            logged,
         });
         let for_waiter = Arc::clone(&shared);
         thread::Builder::new()
@@ -198,7 +207,8 @@ impl ProcessHandle {
         loop {
             // In this order: what it wrote before it ended must be found.
             let status = self.status();
-            let over = status.is_some() || Instant::now() >= deadline;
+            let ended = status.is_some() && self.shared.logged.load(Ordering::Acquire);
+            let over = ended || Instant::now() >= deadline;
             if let Some(line) = self.log().lines().find(|line| line.contains(text)) {
                 return Ok(line.to_owned());
             }

@@ -2,5 +2,6 @@
 
 pub mod bench;
 pub mod demo;
+pub mod egress;
 pub mod packets;
 pub mod region;

@@ -258,12 +258,11 @@ impl AnnounceState {
     }
 
     fn update_plan(&mut self, input: Input<'_>, serving: &BTreeSet<IpAddr>) {
-        let Input { desired, applied, forwarding, fitness, .. } = input;
+        let Input { desired, applied, forwarding, .. } = input;
         if desired.synced && self.synced_at.is_none() {
             self.synced_at = Some(desired.generation);
         }
-        let complete = fitness == Fitness::Proven
-            && self.synced_at.is_some_and(|generation| applied.generation >= generation);
+        let complete = self.synced_at.is_some_and(|generation| applied.generation >= generation);
         let end_of_rib = if complete { EndOfRib::Send } else { self.plan.end_of_rib };
 
         let attributes = Arc::new(self.attributes(desired.drain));

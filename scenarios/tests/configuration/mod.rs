@@ -1,1 +1,6 @@
-//! Configuration and objects on a live gateway.
+//! Configuration and objects, good and bad, on gateways that run.
+
+mod files;
+mod forwarding;
+mod refusals;
+mod region;

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use labkit::lab::RouteWatch;
 use labkit::netlink::RouteChange;
 use labkit::topology::RouteKind;
 use labkit::traffic::UdpFlow;
@@ -15,8 +16,23 @@ fn leads_to(kind: &RouteKind, via: IpAddr) -> bool {
     matches!(kind, RouteKind::Unicast(hops) if hops.iter().any(|hop| hop.via == Some(via)))
 }
 
-/// Waits until the edge sends everything through the second gateway alone, and requires that it never stopped doing so.
-fn only_the_first_ones_routes_went(live: &Live, watch: &labkit::lab::RouteWatch) {
+/// When the edge's BGP last heard of each VIP from the second gateway: seconds since 1970, of which FRR shows one more or less
+/// from look to look.
+fn heard(live: &Live) -> Vec<i64> {
+    let second = live.region.gateway_uplink(2);
+    let edge = live.frr("edge").unwrap();
+    let path = |tenant| {
+        let paths = edge.bgp_paths(&format!("{}/128", live.vip(tenant))).unwrap();
+        let path = paths.iter().find(|path| path["peer"]["peerId"] == second.as_str());
+        let path = path.unwrap_or_else(|| panic!("no path from {second}: {paths:?}"));
+        path["lastUpdate"]["epoch"].as_i64().unwrap()
+    };
+    TENANTS.map(path).to_vec()
+}
+
+/// Waits until the edge sends everything through the second gateway alone, and requires that this one's routes were never
+/// touched: not in BGP, and in the kernel only as the router writes its smaller set of next hops.
+fn only_the_first_ones_routes_went(live: &Live, watch: &RouteWatch, heard_before: &[i64]) {
     let second: IpAddr = live.region.gateway_uplink(2).parse().unwrap();
     for tenant in TENANTS {
         eventually("the edge has the other gateway's route alone", SOON, || {
@@ -24,10 +40,18 @@ fn only_the_first_ones_routes_went(live: &Live, watch: &labkit::lab::RouteWatch)
             check(hops == [second], || format!("{hops:?}"))
         })
         .unwrap();
-        for event in watch.events_for(ipnet::IpNet::from(live.vip(tenant))) {
-            let removed = event.change == RouteChange::Removed && leads_to(&event.route.kind, second);
-            assert!(!removed, "the other gateway's route was removed: {event:?}");
+        let events = watch.events_for(ipnet::IpNet::from(live.vip(tenant)));
+        for (i, event) in events.iter().enumerate().filter(|(_, e)| e.change == RouteChange::Removed) {
+            // FRR replaces a set of IPv6 next hops by a removal and an addition in one go.
+            let next = events.get(i + 1).filter(|next| next.change == RouteChange::Added);
+            assert!(
+                !leads_to(&event.route.kind, second) || next.is_some_and(|n| leads_to(&n.route.kind, second)),
+                "the other gateway's route was removed: {events:?}"
+            );
         }
+    }
+    for (now, before) in heard(live).iter().zip(heard_before) {
+        assert!(now - before <= 1, "the other gateway announced anew {} s later", now - before);
     }
     assert_eq!(live.status(2).unwrap()["routes"].as_array().map(Vec::len), Some(3), "two VIPs and a locator");
 }
@@ -35,16 +59,14 @@ fn only_the_first_ones_routes_went(live: &Live, watch: &labkit::lab::RouteWatch)
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drained_gateways_routes_go_and_the_others_stay() {
     let live = Live::ready("depart-drain", Region::default()).unwrap();
-    let watch = live.node("edge").unwrap().watch_routes().unwrap();
+    let (watch, before) = (live.node("edge").unwrap().watch_routes().unwrap(), heard(&live));
     let flow = UdpFlow::start(&live.node("client").unwrap(), live.service(A), Duration::from_millis(5), 64)
         .await
         .unwrap();
-    let marker = live.gateway(1).unwrap().write_file("drain", "").unwrap();
-    assert!(marker.exists());
-    let process = live.gateway(1).unwrap().process("weir").unwrap();
-    let ended = process.terminate(SOON).unwrap();
+    live.weir(1, &["drain", "--wait", "--admin", "admin.sock"]).unwrap();
+    let ended = live.gateway(1).unwrap().process("weir").unwrap().wait(SOON).unwrap();
     assert!(ended.success(), "{ended}: {}", live.log(1));
-    only_the_first_ones_routes_went(&live, &watch);
+    only_the_first_ones_routes_went(&live, &watch, &before);
     let report = flow.stop(&live.udp_servers()).await.unwrap();
     assert_eq!((report.lost(), report.sent > 0), (0, true), "{report:?}");
     let spine = live.node("spine").unwrap();
@@ -55,9 +77,9 @@ async fn a_drained_gateways_routes_go_and_the_others_stay() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_died_for_good_loses_its_routes_and_the_others_stay() {
     let live = Live::ready("depart-death", Region { restart_time: 3, ..Region::default() }).unwrap();
-    let watch = live.node("edge").unwrap().watch_routes().unwrap();
+    let (watch, before) = (live.node("edge").unwrap().watch_routes().unwrap(), heard(&live));
     let gateway = live.gateway(1).unwrap();
     gateway.process("weir").unwrap().signal(Signal::SIGKILL).unwrap();
-    only_the_first_ones_routes_went(&live, &watch);
+    only_the_first_ones_routes_went(&live, &watch, &before);
     assert_eq!(live.edge_hops(live.vip(B)).unwrap().len(), 1);
 }

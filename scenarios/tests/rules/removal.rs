@@ -59,7 +59,9 @@ async fn a_removed_rule_is_withdrawn_before_it_stops_serving_also_when_one_gatew
 
     let remove = |n| {
         let objects = live.objects(n).unwrap();
-        ["tcp", "udp"].into_iter().for_each(|p| objects.remove(&format!("rule-a-{p}.yaml")).unwrap());
+        for protocol in ["tcp", "udp"] {
+            objects.remove(&format!("rule-a-{protocol}.yaml")).unwrap();
+        }
     };
     remove(1);
     let late_at = Instant::now() + LATE;

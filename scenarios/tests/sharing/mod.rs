@@ -1,1 +1,4 @@
-//! An uplink that a second program uses too.
+//! An uplink that another program uses beside the load balancer, or that cannot be used.
+
+mod attach;
+mod egress;
