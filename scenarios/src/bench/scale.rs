@@ -142,10 +142,11 @@ fn endpoint(n: u32) -> String {
 /// Rule `n`; another `version` has other backends.
 fn rule(n: u32, version: u32) -> String {
     let mut drawn = Vec::new();
-    let mut state = n ^ version << 20;
+    let mut state = n + version * RULES;
     while drawn.len() < BACKENDS as usize {
         state = state.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
-        let endpoint = (state >> 16) % ENDPOINTS;
+        // The high bits are the ones that all of the state has gone into.
+        let endpoint = (state >> 20) % ENDPOINTS;
         if !drawn.contains(&endpoint) {
             drawn.push(endpoint);
         }
