@@ -155,7 +155,8 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     };
     core.step(&routes.borrow_and_update().clone(), &advertiser, &datapath);
     // The service runs from here on; whether it may be sent traffic is another question, which `/readyz` answers.
-    sd_notify::notify(false, &[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status("starting")]).ok();
+    sd_notify::notify(false, &[sd_notify::NotifyState::Ready, sd_notify::NotifyState::Status("starting")])
+        .ok();
 
     let mut report_at = tokio::time::Instant::now();
     let mut second = tokio::time::interval(Duration::from_secs(1));

@@ -195,16 +195,14 @@ impl Live {
     /// When it does not answer.
     pub fn status(&self, n: u16) -> anyhow::Result<Value> {
         let socket = self.gateway(n)?.dir().join("admin.sock");
-        let text = self.gateway(n)?.run([
-            "curl",
-            "-sS",
-            "--max-time",
-            "5",
-            "--unix-socket",
-            &socket.display().to_string(),
-            "http://weir/v1/status",
-        ])?;
-        serde_json::from_str(&text).with_context(|| format!("status of gateway {n}: {text}"))
+        // A thread of its own: the caller may or may not be inside a runtime.
+        let ask = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            Ok::<_, anyhow::Error>(runtime.block_on(weir::admin::Client::new(&socket).status())?)
+        };
+        let asked = std::thread::scope(|scope| scope.spawn(ask).join());
+        let status = asked.map_err(|_| anyhow::anyhow!("the thread that asks gateway {n} failed"))??;
+        Ok(serde_json::to_value(status)?)
     }
 
     /// Waits until a gateway says that it is ready.

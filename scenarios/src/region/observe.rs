@@ -8,7 +8,7 @@ use labkit::capture::{Capture, Options};
 use labkit::expect::expect;
 use labkit::inject::Injector;
 use labkit::packet::{Ethernet, MacAddr, Packet, matcher};
-use weir::dataplane::bpf::{Maps, Pins, encode_key, limits_of, serving_set};
+use weir::dataplane::bpf::encode_key;
 use weir::model::{Protocol, VipKey};
 use weir_bpf::abi::Reason;
 
@@ -103,12 +103,6 @@ impl Live {
     pub fn reasons(&self, n: u16) -> anyhow::Result<Reasons> {
         let maps = self.maps(n)?;
         Ok(Reason::ALL.iter().map(|reason| (*reason, maps.reason_total(*reason))).collect())
-    }
-
-    fn maps(&self, n: u16) -> anyhow::Result<Maps> {
-        let pins = Pins::existing(&self.gateway(n)?.bpffs()?.join("weir"))?;
-        let set = serving_set(&pins, &["eth1".into(), "eth2".into()])?.context("no maps are pinned")?;
-        Ok(Maps::open(&set, limits_of(&set)?)?)
     }
 
     /// The whole ring that a gateway's program uses for a tenant's service: the SID of every slot.
