@@ -68,7 +68,7 @@ async fn a_drained_gateway_withdraws_before_it_detaches_and_nothing_is_lost() {
     forwards_more(&live, 1, forwarded(&live, 1), 200);
     let process = gateway.process("weir").unwrap();
     let socket = gateway.dir().join("admin.sock").display().to_string();
-    gateway.run(["curl", "-sSf", "-X", "POST", "--unix-socket", &socket, "http://weir/v1/drain"]).unwrap();
+    live.weir(1, &["drain", "--admin", &socket]).unwrap();
     watch_leaving(&live, &process);
     assert_carried_on(&live);
 
