@@ -107,19 +107,17 @@ fn drops(live: &Live) -> String {
     let script = "awk 'NR > 2 && $5 + $13 { print $1, \"rx dropped\", $5, \"tx dropped\", $13 }' /proc/net/dev; \
                   awk '/^(Ip6(In|Out)(Discards|NoRoutes)|Udp6(InErrors|RcvbufErrors|NoPorts))/ && $2' /proc/net/snmp6; \
                   awk '$2 != \"00000000\" { print \"backlog dropped\", $2 }' /proc/net/softnet_stat";
-    let mut text = String::new();
+    let mut found = vec![String::new()];
     for node in live.lab.nodes() {
         let lines = node.sh(script).unwrap_or_else(|e| e.to_string());
-        text += &lines.lines().map(|line| format!("\n  {}: {line}", node.name())).collect::<String>();
+        found.extend(lines.lines().map(|line| format!("{}: {line}", node.name())));
     }
     for n in 1..=live.region.gateways {
         let Ok(maps) = try_maps(live, n) else { continue };
-        for (reason, total) in Reason::ALL.iter().map(|r| (r, maps.reason_total(*r))).filter(|(_, t)| *t != 0)
-        {
-            text += &format!("\n  gw{n}: {} {total}", reason.name());
-        }
+        let totals = Reason::ALL.iter().map(|reason| (reason.name(), maps.reason_total(*reason)));
+        found.extend(totals.filter(|(_, t)| *t != 0).map(|(name, total)| format!("gw{n}: {name} {total}")));
     }
-    text
+    found.join("\n  ")
 }
 
 /// A region's default, with timers of the gateways.
