@@ -244,7 +244,7 @@ pub(super) fn drain(step: &mut Step<'_>) -> anyhow::Result<()> {
     let socket = gateway.dir().join("admin.sock").display().to_string();
     let process = gateway.process("weir")?;
     let mark = step.mark(format!("gw{VICTIM} drains"));
-    live.weir(VICTIM, &["drain", "--admin", &socket])?;
+    step.state.live()?.weir(VICTIM, &["drain", "--admin", &socket])?;
     step.state.live()?.wait_paths(1)?;
     let status = process.wait(SOON)?;
     ensure!(status.success(), "the drained gateway ended with {status}\n{}", process.log_tail(20));
