@@ -304,7 +304,9 @@ mod tests {
         };
         let cases = [
             (
-                change(|h| drop(h.links.remove("eth2"))),
+                change(|h| {
+                    h.links.remove("eth2");
+                }),
                 "error: interface eth2: does not exist in this network namespace; correct `uplinks` or `fabric`, or run this where the \
                  gateway runs",
             ),

@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     match args.output {
         Format::Table => out.write_all(text(&report, &host).as_bytes())?,
         Format::Json | Format::Yaml => {
-            output::data(out, args.output, &Whole { report: &report, host: &host })?
+            output::data(out, args.output, &Whole { report: &report, host: &host })?;
         }
     }
     let unfit = host.iter().any(|finding| finding.severity == Severity::Error);
