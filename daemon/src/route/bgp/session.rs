@@ -9,7 +9,9 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use rustbgpd_fsm::{Action, Event, NegotiatedSession, Session as Fsm, SessionState, TimerType};
 use rustbgpd_wire::notification::{cease_subcode, encode_shutdown_communication};
-use rustbgpd_wire::{DecodeError, Message, NotificationCode, NotificationMessage, encode_message};
+use rustbgpd_wire::{
+    Capability, DecodeError, Message, NotificationCode, NotificationMessage, encode_message,
+};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -58,6 +60,13 @@ struct Established {
     since_wall: SystemTime,
     rib: AdjRibOut,
     end_of_rib_sent: bool,
+}
+
+/// Whether the peer keeps our routes while we restart: it has the graceful-restart capability at all (RFC 4724 section 3). One
+/// that lists no family, as FRR does unless told to restart itself, is a helper all the same; the state machine's own
+/// `peer_gr_capable` asks whether the peer's routes would be kept, which is another question.
+fn keeps_routes(negotiated: &NegotiatedSession) -> bool {
+    negotiated.peer_capabilities.iter().any(|c| matches!(c, Capability::GracefulRestart { .. }))
 }
 
 /// One peer's session.
@@ -252,7 +261,7 @@ impl Session {
         let silent = self
             .established
             .as_ref()
-            .is_some_and(|e| e.negotiated.peer_gr_capable && !e.negotiated.peer_notification_gr)
+            .is_some_and(|e| keeps_routes(&e.negotiated) && !e.negotiated.peer_notification_gr)
             && self.speaker.restart_time.is_some();
         if silent {
             self.disconnected(reason.into(), now);
@@ -282,7 +291,7 @@ impl Session {
             status.established_since = Some(established.since_wall);
             status.advertised = established.rib.sent() as u64;
             status.unsendable = established.rib.unsendable() as u64;
-            status.graceful_restart = negotiated.peer_gr_capable.then_some(PeerRestart {
+            status.graceful_restart = keeps_routes(negotiated).then_some(PeerRestart {
                 restart_time: negotiated.peer_restart_time,
                 notification: negotiated.peer_notification_gr,
                 restarted: negotiated.peer_restart_state,
@@ -382,7 +391,7 @@ impl Session {
             peer = self.peer.name,
             asn = negotiated.peer_asn,
             hold_time = negotiated.hold_time,
-            restart_time = negotiated.peer_gr_capable.then_some(negotiated.peer_restart_time),
+            restart_time = keeps_routes(&negotiated).then_some(negotiated.peer_restart_time),
             "BGP session established"
         );
         // R says "I have restarted" once; a later session would make the peer believe in another restart.
@@ -390,7 +399,7 @@ impl Session {
         self.status.established_count += 1;
         self.status.last_error = None;
         self.import = Import::new(self.peer.max_prefixes, self.import.dropped());
-        if !negotiated.peer_gr_capable {
+        if !keeps_routes(&negotiated) {
             self.settlement.forgotten();
         }
         let encoding = Encoding::new(self.speaker.asn, self.local, &negotiated);
@@ -416,7 +425,7 @@ impl Session {
         let retention = self
             .speaker
             .restart_time
-            .filter(|_| negotiated.peer_gr_capable)
+            .filter(|_| keeps_routes(negotiated))
             .map(|restart| Duration::from_secs(u64::from(restart) + u64::from(negotiated.hold_time)));
         self.settlement.lost(retention, now);
         self.import = Import::new(self.peer.max_prefixes, self.import.dropped());

@@ -78,16 +78,14 @@ fn open(helper: Helper) -> OpenMessage {
         Capability::MultiProtocol { afi: Afi::Ipv6, safi: Safi::Unicast },
         Capability::FourOctetAs { asn: 65000 },
     ];
+    let family = GracefulRestartFamily { afi: Afi::Ipv6, safi: Safi::Unicast, forwarding_preserved: false };
     if !matches!(helper, Helper::None) {
         capabilities.push(Capability::GracefulRestart {
             restart_state: false,
             notification: matches!(helper, Helper::WithNotification),
             restart_time: 120,
-            families: vec![GracefulRestartFamily {
-                afi: Afi::Ipv6,
-                safi: Safi::Unicast,
-                forwarding_preserved: false,
-            }],
+            // FRR lists no family unless told to restart itself, and helps all the same.
+            families: if matches!(helper, Helper::Plain) { Vec::new() } else { vec![family] },
         });
     }
     OpenMessage { version: 4, my_as: 65000, hold_time: 9, bgp_identifier: [10, 0, 0, 1].into(), capabilities }
