@@ -1,11 +1,13 @@
-//! The kernel's count of retransmitted segments of a TCP connection.
+//! The kernel's count of segments of a TCP connection that had to be sent again.
 #![allow(unsafe_code, reason = "TCP_INFO has no safe wrapper")]
 
 use std::os::fd::{AsFd, AsRawFd};
 
 use crate::error::{Error, Result};
 
-/// Segments this end has sent again since the connection began (`tcpi_total_retrans`, tcp(7)).
+/// Segments of this end that were lost and sent again since the connection began: `tcpi_total_retrans` less those that the
+/// other end had got already and says so (`tcpi_dsack_dups`, RFC 2883). The latter come from a machine too busy to acknowledge
+/// in time and say nothing about the network.
 pub fn retransmissions(socket: &impl AsFd) -> Result<u64> {
     // SAFETY: `tcp_info` is plain data, for which all-zero bytes are a valid value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -21,7 +23,7 @@ pub fn retransmissions(socket: &impl AsFd) -> Result<u64> {
         )
     };
     if status == 0 {
-        Ok(u64::from(info.tcpi_total_retrans))
+        Ok(u64::from(info.tcpi_total_retrans.saturating_sub(info.tcpi_dsack_dups)))
     } else {
         Err(Error::system("read TCP_INFO of", "connection", std::io::Error::last_os_error()))
     }
