@@ -14,7 +14,7 @@ mod tests;
 use std::num::NonZeroU32;
 
 pub use build::Base;
-pub use digest::{Digest, base_key, digest, ring_key};
+pub use digest::{Digest, base_key, digest, ring_digest, ring_key};
 
 use crate::model::{BackendId, Drain, Health, OnAllDown, RingSize, Rule};
 

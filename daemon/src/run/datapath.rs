@@ -31,8 +31,8 @@ const SETTLE: Duration = Duration::from_secs(5);
 
 /// What the thread is asked to do.
 pub(super) enum Ask {
-    /// Hold this.
-    Desired(Arc<Desired>),
+    /// Hold this; the self-test's rule is in it.
+    Desired(Box<Desired>),
     /// SIDs lead elsewhere.
     NextHops(NextHopUpdate),
     /// Leave the interfaces and end.
@@ -66,6 +66,7 @@ pub(super) enum SelfTest {
 /// A handle on the thread.
 pub(super) struct Datapath {
     asks: Sender<Ask>,
+    self_test: Arc<Rule>,
     thread: JoinHandle<()>,
 }
 
@@ -83,16 +84,17 @@ impl Datapath {
     ) -> Result<Self, Error> {
         let reconciler = Reconciler::new(maps, seed)?;
         let (asks, inbox) = channel();
+        let self_test = Arc::new(self_test);
         let worker = Worker {
             bpf,
             reconciler,
-            self_test: Arc::new(self_test),
+            self_test: Arc::clone(&self_test),
             uplink,
             events,
             health,
             sids,
             state: Health::default(),
-            desired: Arc::default(),
+            desired: Box::default(),
             staged_since: None,
             sent: None,
             next_test: Instant::now(),
@@ -100,7 +102,13 @@ impl Datapath {
         };
         let spawn = std::thread::Builder::new().name("datapath".into()).spawn(move || worker.run(&inbox));
         let thread = spawn.map_err(|e| Error::Load { program: "datapath thread", reason: e.to_string() })?;
-        Ok(Self { asks, thread })
+        Ok(Self { asks, self_test, thread })
+    }
+
+    /// Asks the thread to hold what is desired, and the self-test's rule.
+    pub(super) fn hold(&self, mut desired: Desired) {
+        desired.rules.insert(self.self_test.name.clone(), Arc::clone(&self.self_test));
+        self.ask(Ask::Desired(Box::new(desired)));
     }
 
     /// Hands something over; a thread that has ended takes nothing.
@@ -124,7 +132,7 @@ struct Worker {
     health: watch::Sender<Health>,
     sids: watch::Sender<BTreeSet<Sid>>,
     state: Health,
-    desired: Arc<Desired>,
+    desired: Box<Desired>,
     /// Since when new maps are filled but not in use.
     staged_since: Option<Instant>,
     /// A self-test frame on its way: when it was sent, and the count before.
@@ -182,9 +190,7 @@ impl Worker {
     }
 
     fn apply(&mut self) {
-        let mut desired = Desired::clone(&self.desired);
-        desired.rules.insert(self.self_test.name.clone(), Arc::clone(&self.self_test));
-        let outcome = self.reconciler.apply(&desired).map(drop);
+        let outcome = self.reconciler.bring(&self.desired);
         self.note(outcome);
         self.watch_sids();
         self.tell();

@@ -331,12 +331,12 @@ impl Dataplane for Maps {
                 continue;
             }
             let id = BackendId {
-                vpc: self.name(meta.vpc),
-                attachment: self.name(meta.attachment),
+                vpc: self.name(meta.vpc).into(),
+                attachment: self.name(meta.attachment).into(),
                 address: unmapped(Ipv6Addr::from(meta.addr)),
             };
             let sid = Sid(Ipv6Addr::from(self.backends.read(index).sid));
-            tables.backends.insert(id, BackendEntry { index, sid, node: self.name(meta.node) });
+            tables.backends.insert(id, BackendEntry { index, sid, node: self.name(meta.node).into() });
         }
         Ok(tables)
     }
