@@ -52,7 +52,7 @@ enum Content {
     Same,
     New {
         hash: u64,
-        parsed: object::Parsed,
+        parsed: Box<object::Parsed>,
     },
 }
 
@@ -234,7 +234,7 @@ impl Files {
             if known == Some(hash) {
                 return Content::Same;
             }
-            Content::New { hash, parsed: object::parse_file(&path, &bytes) }
+            Content::New { hash, parsed: Box::new(object::parse_file(&path, &bytes)) }
         });
         Found { stamp, content }
     }
@@ -247,7 +247,7 @@ impl Files {
             Err(e) => {
                 let why = format!("the file cannot be read: {e}");
                 let problem = Problem::error("", "", why, "make it a readable regular file")
-                    .at(&self.directory.join(name), 0);
+                    .at(self.directory.join(name), 0);
                 let file = self.files.entry(name.to_string()).or_default();
                 let changed = file.problems.as_slice() != std::slice::from_ref(&problem);
                 (file.stamp, file.content, file.problems) = (None, None, vec![problem]);
