@@ -59,6 +59,12 @@ impl ObjectSet {
         Self(objects.into())
     }
 
+    /// Makes a set of objects that are sorted and unique already.
+    pub(crate) fn sorted(objects: Vec<Arc<Loaded>>) -> Self {
+        debug_assert!(objects.is_sorted_by(|a, b| a.key() < b.key()), "objects out of order");
+        Self(objects.into())
+    }
+
     /// The objects in order.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Loaded>> {
         self.0.iter()

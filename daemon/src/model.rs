@@ -45,13 +45,13 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// `namespace/name` of an object.
+/// `namespace/name` of an object. Cheap to clone: tables and plans hold each name many times.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct ObjectName {
     /// Namespace; the tenant's, for a rule.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// Name inside the namespace.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 impl fmt::Display for ObjectName {
@@ -84,9 +84,9 @@ impl fmt::Display for VipKey {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct BackendId {
     /// VPC reference.
-    pub vpc: String,
+    pub vpc: Arc<str>,
     /// VPC attachment reference.
-    pub attachment: String,
+    pub attachment: Arc<str>,
     /// Address inside the VPC; two VPCs may use the same.
     pub address: IpAddr,
 }
@@ -111,7 +111,7 @@ impl fmt::Display for Sid {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Node that holds it.
-    pub node: String,
+    pub node: Arc<str>,
     /// Its SID.
     pub sid: Sid,
 }

@@ -77,7 +77,7 @@ pub struct Index {
 
 fn name(loaded: &Loaded) -> Name {
     let id = loaded.object.id();
-    Arc::new(ObjectName { namespace: id.namespace.clone(), name: id.name.clone() })
+    Arc::new(ObjectName { namespace: id.namespace.as_str().into(), name: id.name.as_str().into() })
 }
 
 /// The set's objects, less those that are being deleted.
@@ -380,7 +380,7 @@ impl Index {
                 "VPCEndpoints {name} and {other} have one SID {sid} but differ in VPC or node"
             ));
         }
-        Ok(Endpoint { node: endpoint.node.to_string(), sid: Sid(sid) })
+        Ok(Endpoint { node: Arc::clone(&endpoint.node), sid: Sid(sid) })
     }
 
     /// Endpoints whose SID lies outside the region's block, which is right only for other regions' endpoints.
@@ -405,8 +405,8 @@ fn rule_keys(rule: &CheckedRule) -> impl Iterator<Item = VipKey> + '_ {
 fn backend(rule: &CheckedRule, b: &CheckedBackend, endpoint: Option<Endpoint>) -> Backend {
     Backend {
         id: BackendId {
-            vpc: rule.vpc.to_string(),
-            attachment: rule.attachment.to_string(),
+            vpc: Arc::clone(&rule.vpc),
+            attachment: Arc::clone(&rule.attachment),
             address: b.address,
         },
         weight: b.weight,
@@ -427,15 +427,20 @@ fn difference(old: &ObjectSet, new: &ObjectSet) -> (Vec<Arc<Loaded>>, Vec<Arc<Lo
     loop {
         let order = match (old.peek(), new.peek()) {
             (None, None) => return (removed, added),
+            // The same allocation is the same object: not even its name needs to be looked at.
+            (Some(o), Some(n)) if Arc::ptr_eq(o, n) => {
+                old.next();
+                new.next();
+                continue;
+            }
             (Some(_), None) => std::cmp::Ordering::Less,
             (None, Some(_)) => std::cmp::Ordering::Greater,
             (Some(o), Some(n)) => o.key().cmp(&n.key()),
         };
         let o = if order.is_le() { old.next() } else { None };
         let n = if order.is_ge() { new.next() } else { None };
-        // The same allocation is the same object: nothing needs to be compared.
         if let (Some(o), Some(n)) = (o, n)
-            && (Arc::ptr_eq(o, n) || o == n)
+            && o == n
         {
             continue;
         }

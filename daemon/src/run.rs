@@ -36,6 +36,7 @@ use crate::flow::HashKey;
 use crate::inspect::PinnedSet;
 use crate::maglev::Seed;
 use crate::metrics;
+use crate::model::VipKey;
 use crate::resolve::Site;
 use crate::route::bgp::{Bgp, Start};
 use crate::route::plan::PlanSettings;
@@ -284,6 +285,13 @@ fn lost(what: &'static str) -> dataplane::Error {
     dataplane::Error::Load { program: what, reason: "taken twice".into() }
 }
 
+/// What tells apart what the datapath thread was last asked to hold.
+struct Asked {
+    generation: u64,
+    synced: bool,
+    unload: BTreeSet<VipKey>,
+}
+
 /// State and what is decided from it.
 struct Core {
     config: Config,
@@ -292,8 +300,7 @@ struct Core {
     decision: Option<Decision>,
     forwarding: Forwarding,
     fitness: Fitness,
-    /// What the datapath thread was last asked to hold.
-    asked: Option<Arc<Desired>>,
+    asked: Option<Asked>,
     health: watch::Receiver<Health>,
     unset: Vec<sysctl::Unset>,
 }
@@ -307,6 +314,15 @@ impl Core {
         datapath: &Datapath,
     ) {
         self.prove();
+        // What changed goes to the data plane at once, which removes nothing by itself; what may be unloaded is decided after.
+        let desired = self.state.desired();
+        let known = self
+            .asked
+            .as_ref()
+            .is_some_and(|asked| asked.generation == desired.generation && asked.synced == desired.synced);
+        if !known {
+            self.ask(BTreeSet::new(), datapath);
+        }
         let input = route::Input {
             desired: self.state.desired(),
             applied: self.state.applied(),
@@ -316,18 +332,10 @@ impl Core {
         };
         let decision = self.announce.step(input, Instant::now());
         advertiser.follow(decision.plan.clone());
-        let desired = self.state.desired();
-        let unload =
-            if decision.generation == desired.generation { &decision.may_unload } else { &BTreeSet::new() };
-        let asked = self.asked.as_ref().is_some_and(|asked| {
-            asked.generation == desired.generation
-                && asked.unload == *unload
-                && asked.synced == desired.synced
-        });
-        if !asked {
-            let ask = Arc::new(Desired { unload: unload.clone(), ..desired.clone() });
-            self.asked = Some(Arc::clone(&ask));
-            datapath.ask(Ask::Desired(ask));
+        let current = decision.generation == self.state.desired().generation;
+        let unload = if current { &decision.may_unload } else { &BTreeSet::new() };
+        if self.asked.as_ref().is_none_or(|asked| asked.unload != *unload) {
+            self.ask(unload.clone(), datapath);
         }
         self.decision = Some(decision);
     }
@@ -341,6 +349,13 @@ impl Core {
             info!("packets get through: VIPs may be announced");
             self.fitness = Fitness::Proven;
         }
+    }
+
+    fn ask(&mut self, unload: BTreeSet<VipKey>, datapath: &Datapath) {
+        let desired = self.state.desired();
+        self.asked =
+            Some(Asked { generation: desired.generation, synced: desired.synced, unload: unload.clone() });
+        datapath.hold(Desired { unload, ..desired.clone() });
     }
 
     fn next_deadline(&self) -> Option<Instant> {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use weir_bpf::abi::{NextHop, SLOTS_PER_BLOCK, VipWord};
 
+use super::ahead::{self, Ahead, Built};
 use super::hops::Hops;
 use super::plan::{Plan, diff};
 use super::tables::{BackendEntry, Indices, Spans, Tables, VipEntry, blocks_for};
@@ -57,6 +58,8 @@ pub struct Reconciler<D> {
     refused: BTreeMap<ObjectName, Refusal>,
     regions: BTreeMap<u32, Region>,
     by_content: HashMap<([u8; 16], Vec<u32>), u32>,
+    /// How many regions hold a ring with this key.
+    by_key: HashMap<[u8; 16], u32>,
     vip_indices: Indices,
     backend_indices: Indices,
     spans: Spans,
@@ -93,6 +96,10 @@ impl<D: Dataplane> Reconciler<D> {
             .iter()
             .map(|(base, region)| ((region.record.ring_key, region.members.clone()), *base))
             .collect();
+        let mut by_key: HashMap<[u8; 16], u32> = HashMap::new();
+        for region in regions.values() {
+            *by_key.entry(region.record.ring_key).or_default() += 1;
+        }
         let vip_indices = Indices::new(0, limits.vips, tables.vips.values().map(|entry| entry.index));
         let mut namings: HashMap<u32, u32> = HashMap::new();
         for member in regions.values().flat_map(|region| &region.members) {
@@ -112,6 +119,7 @@ impl<D: Dataplane> Reconciler<D> {
             refused: BTreeMap::new(),
             regions,
             by_content,
+            by_key,
             vip_indices,
             backend_indices,
             spans,
@@ -142,8 +150,14 @@ impl<D: Dataplane> Reconciler<D> {
         self.tables.backends.values().map(|entry| entry.sid).collect()
     }
 
-    /// Brings the maps to what is desired and says what they hold then. One rule's failure harms no other rule.
+    /// Brings the maps to what is desired and says what they hold then.
     pub fn apply(&mut self, desired: &Desired) -> Result<Applied, Error> {
+        self.bring(desired)?;
+        Ok(self.applied(desired))
+    }
+
+    /// Brings the maps to what is desired. One rule's failure harms no other rule.
+    pub fn bring(&mut self, desired: &Desired) -> Result<(), Error> {
         let plan = diff(desired, &self.rules, self.tables.vips.keys().copied());
         self.run(&plan)?;
         if !self.refused.is_empty() && !plan.remove.is_empty() {
@@ -152,12 +166,12 @@ impl<D: Dataplane> Reconciler<D> {
             self.run(&Plan { load: retry, ..Plan::default() })?;
         }
         self.refused.retain(|name, _| desired.rules.contains_key(name));
-        Ok(self.applied(desired))
+        Ok(())
     }
 
     /// As [`Reconciler::apply`], after which rules that were refused are tried once more.
     pub fn retry(&mut self, desired: &Desired) -> Result<Applied, Error> {
-        self.apply(desired)?;
+        self.bring(desired)?;
         let load = self.refused.keys().filter_map(|name| desired.rules.get(name)).cloned().collect();
         self.run(&Plan { load, ..Plan::default() })?;
         Ok(self.applied(desired))
@@ -171,15 +185,19 @@ impl<D: Dataplane> Reconciler<D> {
             self.rules.remove(name);
             self.refused.remove(name);
         }
-        for rule in &plan.load {
-            match self.load(rule) {
-                Ok(()) => {
-                    self.refused.remove(&rule.name);
-                    self.rules.insert(rule.name.clone(), Arc::clone(rule));
-                }
-                Err(error) => {
-                    tracing::warn!(rule = %rule.name, %error, "rule not loaded");
-                    self.refused.insert(rule.name.clone(), refusal(&error));
+        for rules in plan.load.chunks(ahead::CHUNK) {
+            let known = |key: &[u8; 16]| self.by_key.contains_key(key);
+            let mut built = ahead::build(rules, self.seed, known);
+            for rule in rules {
+                match self.load(rule, &mut built) {
+                    Ok(()) => {
+                        self.refused.remove(&rule.name);
+                        self.rules.insert(rule.name.clone(), Arc::clone(rule));
+                    }
+                    Err(error) => {
+                        tracing::warn!(rule = %rule.name, %error, "rule not loaded");
+                        self.refused.insert(rule.name.clone(), refusal(&error));
+                    }
                 }
             }
         }
@@ -228,12 +246,12 @@ impl<D: Dataplane> Reconciler<D> {
         Ok(())
     }
 
-    fn load(&mut self, rule: &Arc<Rule>) -> Result<(), Error> {
+    fn load(&mut self, rule: &Arc<Rule>, built: &mut Ahead) -> Result<(), Error> {
         let spec = RingSpec::for_rule(rule, self.seed);
         let ring_key = maglev::ring_key(&spec).0;
         let mut fresh = Vec::new();
         let outcome = self.backends_of(rule, &spec, &mut fresh).and_then(|members| {
-            let base = self.region(&spec, ring_key, &members)?;
+            let base = self.region(&spec, ring_key, &members, built)?;
             let mut done = Vec::new();
             let outcome = rule.keys().try_for_each(|key| self.publish(key, rule, base, &mut done));
             let outcome = outcome.or_else(|error| self.undo(&done).and(Err(error)));
@@ -293,7 +311,13 @@ impl<D: Dataplane> Reconciler<D> {
     }
 
     /// A region that holds this ring: one that is there already, or a new one.
-    fn region(&mut self, spec: &RingSpec<'_>, ring_key: [u8; 16], members: &[u32]) -> Result<u32, Error> {
+    fn region(
+        &mut self,
+        spec: &RingSpec<'_>,
+        ring_key: [u8; 16],
+        members: &[u32],
+        built: &mut Ahead,
+    ) -> Result<u32, Error> {
         let mut named: Vec<u32> = members.iter().copied().filter(|i| *i != 0).collect();
         named.sort_unstable();
         named.dedup();
@@ -301,17 +325,17 @@ impl<D: Dataplane> Reconciler<D> {
             return Ok(*base);
         }
         let slots = spec.size().slots();
-        let ring = maglev::build(spec);
+        let Built { ring, digest } = built.remove(&ring_key).unwrap_or_else(|| Built::of(spec));
         let words: Vec<u32> = ring.owners().map(|m| m.map_or(0, |m| members[m as usize])).collect();
         let base = self.spans.take(blocks_for(slots)).ok_or_else(|| full("rings", "limits.ringSlots"))?
             * SLOTS_PER_BLOCK;
-        let digest = maglev::digest(spec.size(), spec.seed(), ring.identities(spec)).0;
         let record = RingRecord { ring_key, digest };
         if let Err(error) = self.dataplane.write_ring(base, &words, &record) {
             self.spans.release(base / SLOTS_PER_BLOCK, blocks_for(slots));
             return Err(error);
         }
         self.by_content.insert((ring_key, named.clone()), base);
+        *self.by_key.entry(ring_key).or_default() += 1;
         for member in &named {
             *self.namings.entry(*member).or_default() += 1;
         }
@@ -445,6 +469,12 @@ impl<D: Dataplane> Reconciler<D> {
         }
         let Some(region) = self.regions.remove(&base) else { return };
         self.by_content.remove(&(region.record.ring_key, region.members.clone()));
+        if let Some(count) = self.by_key.get_mut(&region.record.ring_key) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_key.remove(&region.record.ring_key);
+            }
+        }
         self.garbage.regions.push((base, region.slots));
         for index in region.members {
             if let Some(count) = self.namings.get_mut(&index) {

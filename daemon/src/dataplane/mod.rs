@@ -3,6 +3,7 @@
 //! `plan` compares what should be with what the maps hold and lists steps in the only safe order; `apply` runs them on a
 //! [`Dataplane`], of which there are two: `bpf`, the kernel's, and `mem`, a fake with faults for tests.
 
+mod ahead;
 pub mod apply;
 pub mod bpf;
 pub mod hops;
@@ -152,7 +153,7 @@ pub struct BackendRecord {
     /// Where packets go.
     pub sid: Sid,
     /// Node that holds it, for people.
-    pub node: String,
+    pub node: std::sync::Arc<str>,
 }
 
 /// What a VIP index stands for.

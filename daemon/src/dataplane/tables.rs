@@ -55,7 +55,7 @@ pub struct BackendEntry {
     /// Its SID.
     pub sid: Sid,
     /// Node that holds it.
-    pub node: String,
+    pub node: std::sync::Arc<str>,
 }
 
 /// What the maps hold.

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use weir_bpf::abi::Affinity;
 
 use super::Limits;
+use super::ahead::{self, Built};
 use super::apply::Reconciler;
 use super::mem::Mem;
 use crate::desired::{Desired, RefusalCause};
@@ -22,17 +23,20 @@ fn backend(tenant: u8, n: u8) -> Backend {
     let address = format!("fd00::{n:x}").parse().unwrap();
     let sid = format!("2001:db8:ff01:{}:e{tenant:03x}::", n + 10).parse().unwrap();
     Backend {
-        id: BackendId { vpc: format!("vpc-{tenant}"), attachment: "a".into(), address },
+        id: BackendId { vpc: format!("vpc-{tenant}").into(), attachment: "a".into(), address },
         weight: NonZeroU32::MIN,
         drain: Drain::No,
         health: Health::Unknown,
-        endpoint: Some(Endpoint { node: format!("w{n}"), sid: Sid(sid) }),
+        endpoint: Some(Endpoint { node: format!("w{n}").into(), sid: Sid(sid) }),
     }
 }
 
 fn rule(tenant: u8, name: u8, vips: &[u8], backends: &[u8]) -> Rule {
     Rule {
-        name: ObjectName { namespace: format!("tenant-{tenant}"), name: format!("rule-{name}") },
+        name: ObjectName {
+            namespace: format!("tenant-{tenant}").into(),
+            name: format!("rule-{name}").into(),
+        },
         region: "r".into(),
         vips: vips.iter().map(|v| format!("2001:db8:a::{v:x}").parse().unwrap()).collect(),
         protocol: Protocol::Tcp,
@@ -47,6 +51,20 @@ fn rule(tenant: u8, name: u8, vips: &[u8], backends: &[u8]) -> Rule {
 fn desired(rules: impl IntoIterator<Item = Rule>) -> Desired {
     let rules: BTreeMap<_, _> = rules.into_iter().map(|r| (r.name.clone(), Arc::new(r))).collect();
     Desired { synced: true, rules, ..Desired::default() }
+}
+
+#[test]
+fn rings_built_ahead_equal_those_built_one_by_one() {
+    let rules: Vec<_> = (0..40).map(|n| Arc::new(rule(1, n, &[n], &[n / 2, 50]))).collect();
+    let key = |rule: &Arc<Rule>| maglev::ring_key(&RingSpec::for_rule(rule, SEED)).0;
+    let first = key(&rules[0]);
+    let built = ahead::build(&rules, SEED, |key| *key == first);
+    assert_eq!(built.len(), 19, "20 rings differ, one of them is known");
+    for rule in &rules[2..] {
+        let (ahead, alone) = (&built[&key(rule)], Built::of(&RingSpec::for_rule(rule, SEED)));
+        assert_eq!((&ahead.ring, ahead.digest), (&alone.ring, alone.digest));
+    }
+    assert!(ahead::build(&rules[..8], SEED, |_| false).is_empty(), "a few are built as they come");
 }
 
 /// As the route plan would, once the routes are gone.
@@ -151,7 +169,7 @@ fn a_full_map_refuses_the_new_rule_whole_and_keeps_the_others() {
     rules.push(rule(1, 12, &[12, 13], &[1]));
     let applied = r.apply(&desired(rules.clone())).unwrap();
     let (name, reason) = applied.refused.first_key_value().unwrap();
-    assert_eq!((name.name.as_str(), applied.refused.len()), ("rule-12", 1));
+    assert_eq!((&*name.name, applied.refused.len()), ("rule-12", 1));
     assert_eq!(reason.cause, RefusalCause::LimitReached);
     assert!(reason.message.contains("raise `limits.vips`"), "{}", reason.message);
     assert_eq!(applied.loaded.len(), 11, "no half of the refused rule");

@@ -76,7 +76,7 @@ impl Counters for Maps {
             let record = self.backend(entry.index);
             BackendRow {
                 id: id.clone(),
-                node: entry.node.clone(),
+                node: entry.node.to_string(),
                 sid: entry.sid,
                 index: entry.index,
                 next_hops: hops(self, record.nh),

@@ -6,7 +6,7 @@ use std::fmt;
 use sha2::Digest as _;
 
 use super::hash::{domain, identity, mix, words};
-use super::{Eligible, RingSpec, Seed};
+use super::{Eligible, Ring, RingSpec, Seed};
 use crate::model::{BackendId, RingSize};
 
 /// 128 bits that name a ring; shown in hexadecimal.
@@ -70,14 +70,21 @@ pub fn digest<'a>(
     slots: impl IntoIterator<Item = Option<&'a BackendId>>,
 ) -> Digest {
     let mut known = Words::default();
+    chain(size, seed, slots.into_iter().map(|slot| slot.map_or(0, |id| known.word(id))))
+}
+
+/// [`digest`] of a ring that was just built: each member's identity is hashed once and no slot looks one up.
+pub fn ring_digest(spec: &RingSpec<'_>, ring: &Ring) -> Digest {
+    let words: Vec<u64> = spec.members().iter().map(|member| identity_word(member.id)).collect();
+    let word = |owner: Option<u16>| owner.and_then(|m| words.get(m as usize)).copied().unwrap_or(0);
+    chain(spec.size(), spec.seed(), ring.owners().map(word))
+}
+
+fn chain(size: RingSize, seed: Seed, slots: impl Iterator<Item = u64>) -> Digest {
     let mut count = 0_u64;
     // Two chains of a bijection: equal sequences give equal values, and others do with a chance of 2⁻¹²⁸.
     let (mut a, mut b) = (0x243f_6a88_85a3_08d3_u64, 0x1319_8a2e_0370_7344_u64);
-    for slot in slots {
-        let word = match slot {
-            None => 0,
-            Some(id) => known.word(id),
-        };
+    for word in slots {
         a = mix(a ^ word);
         b = mix(b.wrapping_add(word.rotate_left(32)));
         count += 1;

@@ -16,7 +16,7 @@ use std::num::NonZeroU32;
 use sha2::Digest as _;
 
 pub use build::Base;
-pub use digest::{Digest, base_key, digest, ring_key};
+pub use digest::{Digest, base_key, digest, ring_digest, ring_key};
 
 use crate::model::{BackendId, Drain, Health, OnAllDown, RingSize, Rule};
 

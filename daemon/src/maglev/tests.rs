@@ -44,7 +44,10 @@ fn owners(spec: &RingSpec<'_>) -> Vec<Option<BackendId>> {
 }
 
 fn digest_of(spec: &RingSpec<'_>) -> Digest {
-    digest(spec.size(), spec.seed(), build(spec).identities(spec))
+    let ring = build(spec);
+    let digest = digest(spec.size(), spec.seed(), ring.identities(spec));
+    assert_eq!(digest, ring_digest(spec, &ring), "both ways to it must agree");
+    digest
 }
 
 fn backend(id: &BackendId) -> Backend {

@@ -189,8 +189,8 @@ fn maps(encoder: &mut DescriptorEncoder<'_>, image: &Image) -> fmt::Result {
 
     let backend = |row: &BackendRow| {
         vec![
-            ("vpc", row.id.vpc.clone()),
-            ("attachment", row.id.attachment.clone()),
+            ("vpc", row.id.vpc.to_string()),
+            ("attachment", row.id.attachment.to_string()),
             ("address", row.id.address.to_string()),
             ("node", row.node.clone()),
         ]

@@ -30,7 +30,7 @@ fn key(n: u8, port: u16) -> VipKey {
 
 fn rule(n: u8, port: u16, region: &str) -> Arc<Rule> {
     Arc::new(Rule {
-        name: ObjectName { namespace: "t".into(), name: format!("r{n}-{port}") },
+        name: ObjectName { namespace: "t".into(), name: format!("r{n}-{port}").into() },
         region: region.into(),
         vips: vec![vip(n)],
         protocol: Protocol::Tcp,

@@ -33,8 +33,8 @@ const SETTLE: Duration = Duration::from_secs(5);
 
 /// What the thread is asked to do.
 pub(super) enum Ask {
-    /// Hold this.
-    Desired(Arc<Desired>),
+    /// Hold this; the self-test's rule is in it.
+    Desired(Box<Desired>),
     /// SIDs lead elsewhere.
     NextHops(NextHopUpdate),
     /// Leave the interfaces and end.
@@ -88,6 +88,7 @@ pub(super) struct Outputs {
 /// A handle on the thread.
 pub(super) struct Datapath {
     asks: Sender<Ask>,
+    self_test: Arc<Rule>,
     thread: JoinHandle<()>,
 }
 
@@ -102,14 +103,15 @@ impl Datapath {
     ) -> Result<Self, Error> {
         let reconciler = Reconciler::new(maps, seed)?;
         let (asks, inbox) = channel();
+        let self_test = Arc::new(probe.rule);
         let worker = Worker {
             bpf,
             reconciler,
-            self_test: Arc::new(probe.rule),
+            self_test: Arc::clone(&self_test),
             uplink: probe.uplink,
             out: outputs,
             state: Health::default(),
-            desired: Arc::default(),
+            desired: Box::default(),
             staged_since: None,
             sent: None,
             next_test: Instant::now(),
@@ -117,7 +119,13 @@ impl Datapath {
         };
         let spawn = std::thread::Builder::new().name("datapath".into()).spawn(move || worker.run(&inbox));
         let thread = spawn.map_err(|e| Error::Load { program: "datapath thread", reason: e.to_string() })?;
-        Ok(Self { asks, thread })
+        Ok(Self { asks, self_test, thread })
+    }
+
+    /// Asks the thread to hold what is desired, and the self-test's rule.
+    pub(super) fn hold(&self, mut desired: Desired) {
+        desired.rules.insert(self.self_test.name.clone(), Arc::clone(&self.self_test));
+        self.ask(Ask::Desired(Box::new(desired)));
     }
 
     /// Hands something over; a thread that has ended takes nothing.
@@ -139,7 +147,7 @@ struct Worker {
     uplink: String,
     out: Outputs,
     state: Health,
-    desired: Arc<Desired>,
+    desired: Box<Desired>,
     /// Since when new maps are filled but not in use.
     staged_since: Option<Instant>,
     /// A self-test frame on its way: when it was sent, and the count before.
@@ -197,9 +205,7 @@ impl Worker {
     }
 
     fn apply(&mut self) {
-        let mut desired = Desired::clone(&self.desired);
-        desired.rules.insert(self.self_test.name.clone(), Arc::clone(&self.self_test));
-        let outcome = self.reconciler.apply(&desired).map(drop);
+        let outcome = self.reconciler.bring(&self.desired);
         self.note(outcome);
         self.watch_sids();
         self.tell();

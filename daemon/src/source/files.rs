@@ -13,6 +13,11 @@ use weir_api::{FileProblem, Problem};
 
 use crate::event::{Loaded, ObjectSet};
 
+/// Files that are parsed before the first of them is taken in; bounds what waits.
+const TOGETHER: usize = 512;
+/// Fewer files than this are not worth a thread.
+const WORTH_A_THREAD: usize = 32;
+
 /// Kind, namespace and name.
 type Key = (Kind, String, String);
 
@@ -27,6 +32,28 @@ struct FileState {
     good: Option<Arc<Loaded>>,
     /// What is wrong with the present one.
     problems: Vec<FileProblem>,
+}
+
+/// A file that holds an object.
+#[derive(Debug)]
+struct Owner {
+    file: String,
+    object: Arc<Loaded>,
+}
+
+/// What was found in a file.
+struct Found {
+    stamp: Option<Stamp>,
+    content: std::io::Result<Content>,
+}
+
+enum Content {
+    /// Byte for byte what was parsed last.
+    Same,
+    New {
+        hash: u64,
+        parsed: Box<object::Parsed>,
+    },
 }
 
 /// What tells that a file was replaced or written.
@@ -44,8 +71,8 @@ struct Stamp {
 pub struct Files {
     directory: PathBuf,
     files: BTreeMap<String, FileState>,
-    /// Names of the files whose good version has this key: the first in order has the say.
-    owners: BTreeMap<Key, BTreeSet<String>>,
+    /// Files whose good version has this key, in order of their names: the first has the say.
+    owners: BTreeMap<Key, Vec<Owner>>,
     /// What is wrong with the directory itself.
     trouble: Option<FileProblem>,
     /// The directory was listed at least once.
@@ -114,11 +141,14 @@ impl Files {
         for name in &gone {
             changed |= self.remove(name);
         }
-        for name in &names {
+        let unknown = |name: &&String| {
             let stamp = stamp(&self.directory.join(name));
-            let known = self.files.get(name).is_some_and(|f| f.stamp.is_some() && f.stamp == stamp);
-            if !known {
-                changed |= self.read(name);
+            !self.files.get(*name).is_some_and(|f| f.stamp.is_some() && f.stamp == stamp)
+        };
+        let unknown: Vec<String> = names.iter().filter(unknown).cloned().collect();
+        for names in unknown.chunks(TOGETHER) {
+            for (name, found) in names.iter().zip(self.inspect_all(names)) {
+                changed |= self.take(name, found);
             }
         }
         self.listed = true;
@@ -158,11 +188,10 @@ impl Files {
         let mut problems: Vec<FileProblem> = self.trouble.iter().cloned().collect();
         problems.extend(self.files.values().flat_map(|f| f.problems.iter().cloned()));
         let mut objects = Vec::with_capacity(self.owners.len());
-        for ((kind, namespace, name), files) in &self.owners {
-            let mut files = files.iter();
-            let Some(first) = files.next() else { continue };
-            objects.extend(self.files.get(first).and_then(|f| f.good.clone()));
-            for other in files {
+        for ((kind, namespace, name), owners) in &self.owners {
+            let Some((Owner { file: first, object }, others)) = owners.split_first() else { continue };
+            objects.push(Arc::clone(object));
+            for Owner { file: other, .. } in others {
                 let what = format!("{} {namespace}/{name}", kind.name());
                 let why = format!("{what} is in {first} already, which has the say");
                 let problem = Problem::error(
@@ -174,20 +203,51 @@ impl Files {
                 problems.push(problem.at(self.directory.join(other), 1));
             }
         }
-        (ObjectSet::new(objects), problems)
+        (ObjectSet::sorted(objects), problems)
     }
 
     /// Reads one file; tells whether object or problems changed.
     fn read(&mut self, name: &str) -> bool {
+        let found = self.inspect(name);
+        self.take(name, found)
+    }
+
+    /// What is in these files, read and parsed on all CPUs.
+    fn inspect_all(&self, names: &[String]) -> Vec<Found> {
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+        let share = names.len().div_ceil(threads).max(WORTH_A_THREAD);
+        let all = |part: &[String]| part.iter().map(|name| self.inspect(name)).collect::<Vec<_>>();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                names.chunks(share).map(|part| (part, scope.spawn(move || all(part)))).collect();
+            threads.into_iter().flat_map(|(part, t)| t.join().unwrap_or_else(|_| all(part))).collect()
+        })
+    }
+
+    fn inspect(&self, name: &str) -> Found {
         let path = self.directory.join(name);
         // The stamp is taken before the bytes: a write in between is seen at the next look.
-        let before = stamp(&path);
-        let bytes = match read_bounded(&path) {
-            Ok(bytes) => bytes,
+        let stamp = stamp(&path);
+        let known = self.files.get(name).and_then(|file| file.content);
+        let content = read_bounded(&path).map(|bytes| {
+            let hash = hash(&bytes);
+            if known == Some(hash) {
+                return Content::Same;
+            }
+            Content::New { hash, parsed: Box::new(object::parse_file(&path, &bytes)) }
+        });
+        Found { stamp, content }
+    }
+
+    /// Takes in what was found in a file; tells whether object or problems changed.
+    fn take(&mut self, name: &str, found: Found) -> bool {
+        let content = match found.content {
+            Ok(content) => content,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return self.remove(name),
             Err(e) => {
                 let why = format!("the file cannot be read: {e}");
-                let problem = Problem::error("", "", why, "make it a readable regular file").at(&path, 0);
+                let problem = Problem::error("", "", why, "make it a readable regular file")
+                    .at(self.directory.join(name), 0);
                 let file = self.files.entry(name.to_string()).or_default();
                 let changed = file.problems.as_slice() != std::slice::from_ref(&problem);
                 (file.stamp, file.content, file.problems) = (None, None, vec![problem]);
@@ -195,22 +255,21 @@ impl Files {
             }
         };
         let file = self.files.entry(name.to_string()).or_default();
-        file.stamp = before;
-        let content = Some(hash(&bytes));
-        if file.content == content {
-            return false;
-        }
-        file.content = content;
+        file.stamp = found.stamp;
+        let Content::New { hash, parsed } = content else { return false };
+        file.content = Some(hash);
         self.parses += 1;
-        let parsed = object::parse_file(&path, &bytes);
         file.problems = parsed.problems;
         let Some(object) = parsed.object else { return true };
-        let new = Arc::new(Loaded { origin: path.display().to_string(), object });
+        let origin = self.directory.join(name).display().to_string();
+        let new = Arc::new(Loaded { origin, object });
         let old = file.good.replace(Arc::clone(&new));
         if let Some(old) = old {
             self.disown(&old, name);
         }
-        self.owners.entry(key(&new)).or_default().insert(name.to_string());
+        let owners = self.owners.entry(key(&new)).or_default();
+        let at = owners.partition_point(|owner| *owner.file < *name);
+        owners.insert(at, Owner { file: name.to_string(), object: new });
         true
     }
 
@@ -224,9 +283,9 @@ impl Files {
 
     fn disown(&mut self, loaded: &Loaded, name: &str) {
         let key = key(loaded);
-        if let Some(files) = self.owners.get_mut(&key) {
-            files.remove(name);
-            if files.is_empty() {
+        if let Some(owners) = self.owners.get_mut(&key) {
+            owners.retain(|owner| owner.file != name);
+            if owners.is_empty() {
                 self.owners.remove(&key);
             }
         }

@@ -179,8 +179,7 @@ fn only_rules_of_this_region_or_of_none_are_served() {
     let mut there = rule("a", "there", &["2001:db8:100::2"], "vpc-a", &["fd00::1"]);
     there.region = Some("eu-west".into());
     let s = state(&[here, there, rule("a", "none", &["2001:db8:100::3"], "vpc-a", &["fd00::1"])], &[]);
-    let names: Vec<_> =
-        s.desired().rules.values().map(|r| (r.name.name.as_str(), r.region.as_str())).collect();
+    let names: Vec<_> = s.desired().rules.values().map(|r| (&*r.name.name, r.region.as_str())).collect();
     assert_eq!(names, [("here", "us-east"), ("none", "us-east")]);
     assert_eq!(s.desired().announce.len(), 2);
     assert_eq!(condition(&s, "a", "there", "Advertised").message, "region eu-west serves it");

@@ -25,7 +25,7 @@ const PORT: u16 = 443;
 /// Changes that are timed.
 const CHANGES: u32 = 31;
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// Time between two changes: the daemon has done with one before the next comes.
 const PAUSE: Duration = Duration::from_millis(400);
 

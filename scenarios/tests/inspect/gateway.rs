@@ -40,20 +40,20 @@ fn backend(tenant: u16, n: u16) -> Backend {
     let sid = Ipv6Addr::new(0x2001, 0xdb8, 0xff01, 10 + n, 0xe000 + tenant, 0, 0, 0);
     Backend {
         id: BackendId {
-            vpc: format!("vpc-{tenant}"),
+            vpc: format!("vpc-{tenant}").into(),
             attachment: "att".into(),
             address: format!("fd00::{n:x}").parse().unwrap(),
         },
         weight: NonZeroU32::new(u32::from(n)).unwrap(),
         drain: Drain::No,
         health: Health::Healthy,
-        endpoint: Some(Endpoint { node: format!("worker{n}"), sid: Sid(sid) }),
+        endpoint: Some(Endpoint { node: format!("worker{n}").into(), sid: Sid(sid) }),
     }
 }
 
 fn rule(tenant: u16, name: &str, vip: &str, protocol: Protocol, port: u16, affinity: Affinity) -> Rule {
     Rule {
-        name: ObjectName { namespace: format!("tenant-{tenant}"), name: name.into() },
+        name: ObjectName { namespace: format!("tenant-{tenant}").into(), name: name.into() },
         region: REGION.into(),
         vips: vec![vip.parse().unwrap()],
         protocol,

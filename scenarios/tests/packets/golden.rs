@@ -14,7 +14,6 @@ const CLANG: &str = "clang version 19.";
 /// Most instructions that the verifier may walk before it gives up on a program (`BPF_COMPLEXITY_LIMIT_INSNS`).
 const LIMIT: u32 = 1_000_000;
 /// This test, for skips.
-
 const TEST: &str = "packets::golden::load_balancer_stays_within_the_verifiers_golden_size";
 
 #[test]

@@ -25,17 +25,20 @@ use weir_bpf::abi::{Config, NextHop, ROLE_FABRIC, ROLE_UPLINK};
 fn rule(region: &Region, tenant: Tenant) -> Rule {
     let backends = (1..=region.workers).map(|w| Backend {
         id: BackendId {
-            vpc: tenant.vpc(),
+            vpc: tenant.vpc().into(),
             attachment: "default".into(),
             address: region.pod_address(w).parse().unwrap(),
         },
         weight: NonZeroU32::MIN,
         drain: Drain::No,
         health: Health::Unknown,
-        endpoint: Some(Endpoint { node: format!("w{w}"), sid: Sid(region.sid(w, tenant).parse().unwrap()) }),
+        endpoint: Some(Endpoint {
+            node: format!("w{w}").into(),
+            sid: Sid(region.sid(w, tenant).parse().unwrap()),
+        }),
     });
     Rule {
-        name: ObjectName { namespace: tenant.namespace(), name: "web".into() },
+        name: ObjectName { namespace: tenant.namespace().into(), name: "web".into() },
         region: region.region(),
         vips: vec![region.vip(tenant).parse().unwrap()],
         protocol: Protocol::Tcp,

@@ -179,8 +179,8 @@ impl Maps {
 
     fn decode_identity(&self, meta: &BackendMeta) -> Option<(BackendId, String)> {
         let id = || BackendId {
-            vpc: self.name(meta.vpc),
-            attachment: self.name(meta.attachment),
+            vpc: self.name(meta.vpc).into(),
+            attachment: self.name(meta.attachment).into(),
             address: unmapped(Ipv6Addr::from(meta.addr)),
         };
         (meta.vpc != 0).then(|| (id(), self.name(meta.node)))
@@ -344,7 +344,7 @@ impl Dataplane for Maps {
             let meta: BackendMeta = bytemuck::cast(meta.map_err(|e| Error::map("read", "backend_meta", e))?);
             let Some((id, node)) = self.decode_identity(&meta) else { continue };
             let sid = Sid(Ipv6Addr::from(self.backends.read(index).sid));
-            tables.backends.insert(id, BackendEntry { index, sid, node });
+            tables.backends.insert(id, BackendEntry { index, sid, node: node.into() });
         }
         Ok(tables)
     }
