@@ -3,10 +3,11 @@
 //! Modules and who may import whom (a test reads the `use` lines and enforces it):
 //!
 //! ```text
-//! model ← desired, maglev, flow, event ← state ← { source, dataplane, route } ← inspect ← { admin, metrics } ← run ← cli
+//! model ← event, desired, maglev, flow, config, status ← resolve ← state ← { source, dataplane, route }
+//!       ← { check, inspect, preflight } ← { admin, metrics } ← run ← cli
 //! ```
 //!
-//! Modules in braces never import each other; they meet in `Event`, `Desired` and `Applied`.
+//! Modules in braces never import each other; sources, data plane and routes meet in `Event`, `Desired` and `Applied`.
 
 pub mod admin;
 pub mod check;

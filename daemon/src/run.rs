@@ -250,9 +250,8 @@ async fn run(path: PathBuf) -> Result<(), Error> {
             let _ = answer.send(Ok("the gateway leaves for good".into()));
         }
     };
-    stop.cancel();
-    // Whoever still has an event to tell must not wait for a reader.
-    drop(events);
+    // Whoever still has an event to tell, or a command, must not wait for a reader.
+    drop((events, commands));
     match end {
         End::Restart => {
             info!("stopping for a restart: routes and programs stay");
@@ -276,6 +275,8 @@ async fn run(path: PathBuf) -> Result<(), Error> {
             }
         }
     }
+    // Only now: `weir drain --wait` takes the end of the admin socket for the end of all that was attached.
+    stop.cancel();
     let _ = tokio::join!(files, admin, metrics);
     info!("gateway ends");
     Ok(())
@@ -500,6 +501,7 @@ fn speaker(config: &Config) -> SpeakerConfig {
         asn: bgp.map_or(0, |b| b.asn),
         router_id: bgp.map_or(std::net::Ipv4Addr::UNSPECIFIED, |b| b.router_id),
         hold_time: u16::try_from(config.timers.hold_time.as_secs()).unwrap_or(u16::MAX),
+        connect_retry: config.timers.connect_retry,
         restart_time: bgp.map(|b| u16::try_from(b.restart_time.as_secs()).unwrap_or(4095)),
         send_hold_time: None,
         peers: peers.collect(),

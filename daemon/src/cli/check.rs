@@ -63,10 +63,30 @@ struct Whole<'a> {
 fn text(report: &Report, host: &[Finding]) -> String {
     let mut lines: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
     lines.extend(host.iter().map(ToString::to_string));
-    let errors = report.problems.iter().filter(|problem| problem.is_error()).count();
-    let warnings = report.problems.len() - errors;
+    let of_host = |severity| host.iter().filter(|finding| finding.severity == severity).count();
+    let in_files = report.problems.iter().filter(|problem| problem.is_error()).count();
+    let errors = in_files + of_host(Severity::Error);
+    let warnings = report.problems.len() - in_files + of_host(Severity::Warning);
     let rules = output::count(report.rules, "rule");
     let (errors, warnings) = (output::count(errors, "error"), output::count(warnings, "warning"));
     lines.push(format!("{errors}, {warnings}; {rules} would be served\n"));
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_counts_what_is_wrong_with_the_host_too() {
+        let finding = |severity| Finding {
+            subject: "interface eth1".into(),
+            severity,
+            text: "is down".into(),
+            remedy: String::new(),
+        };
+        let host = [Severity::Fine, Severity::Error, Severity::Warning, Severity::Error].map(finding);
+        let text = text(&Report::default(), &host);
+        assert!(text.ends_with("2 errors, 1 warning; 0 rules would be served\n"), "{text}");
+    }
 }

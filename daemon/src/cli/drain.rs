@@ -42,13 +42,13 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     Ok(Exit::Fine)
 }
 
-/// Waits until the daemon says that it is detached, or has ended, which it does as soon as it is.
+/// Waits until the daemon has ended, which it does when all is detached. [`DrainStage::Detached`] is not enough: it says that
+/// detaching may begin.
 async fn detached(client: &Client, socket: &Path) -> Result<&'static str, ClientError> {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     loop {
         looks.tick().await;
         match client.status().await {
-            Ok(status) if status.drain == DrainStage::Detached => return Ok("the gateway is detached"),
             Ok(status) if status.drain == DrainStage::None => {
                 let message = "it no longer drains; it may have been restarted".into();
                 return Err(ClientError::Refused { socket: socket.into(), message });

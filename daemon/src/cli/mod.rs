@@ -72,7 +72,7 @@ enum Verb {
     Show(show::Args),
     /// Say which backend a flow goes to, and why
     Explain(explain::Args),
-    /// Check a configuration and its objects without touching the system
+    /// Check a configuration, its objects and this host; changes nothing
     Check(check::Args),
     /// Tell the gateway to leave for good: move traffic away, withdraw, detach
     Drain(drain::Args),

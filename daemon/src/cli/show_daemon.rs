@@ -57,7 +57,7 @@ pub(super) fn node_text(status: &NodeStatus) -> String {
         DrainStage::None => "no",
         DrainStage::GracefulShutdown => "routes carry GRACEFUL_SHUTDOWN",
         DrainStage::Withdrawn => "routes are withdrawn, packets are still served",
-        DrainStage::Detached => "detached",
+        DrainStage::Detached => "programs are being detached",
     };
     let established = status.peers.iter().filter(|peer| peer.established).count();
     let mut pairs = vec![

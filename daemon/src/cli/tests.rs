@@ -279,31 +279,39 @@ mod with_a_daemon {
         assert_eq!(weir(&["show", "node", "--admin", &running.socket]).0, Exit::Fine);
     }
 
+    fn stage(daemon: &Daemon) -> DrainStage {
+        let (_, json) = weir(&["show", "node", "--admin", &daemon.socket, "--output", "json"]);
+        serde_json::from_str::<NodeStatus>(&json).unwrap().drain
+    }
+
     /// `weir drain --wait` on a thread, once the daemon drains.
     fn waiting(daemon: &Daemon) -> std::thread::JoinHandle<(Exit, String)> {
         let socket = daemon.socket.clone();
         let command = std::thread::spawn(move || weir(&["drain", "--admin", &socket, "--wait"]));
-        let stage = || {
-            let (_, json) = weir(&["show", "node", "--admin", &daemon.socket, "--output", "json"]);
-            serde_json::from_str::<NodeStatus>(&json).unwrap().drain
-        };
-        while stage() == DrainStage::None {}
+        while stage(daemon) == DrainStage::None {}
         // Many more looks than the command needs to end, did it not wait.
         for _ in 0..50 {
-            assert_eq!(stage(), DrainStage::GracefulShutdown);
+            assert_eq!(stage(daemon), DrainStage::GracefulShutdown);
         }
         assert!(!command.is_finished(), "{:?}", command.join());
         command
     }
 
     #[test]
-    fn drain_waits_until_the_gateway_is_detached() {
+    fn drain_waits_until_the_daemon_has_ended() {
         let daemon = daemon(status());
         let command = waiting(&daemon);
         daemon.stages.send(DrainStage::Withdrawn).unwrap();
         daemon.stages.send(DrainStage::Detached).unwrap();
+        while stage(&daemon) != DrainStage::Detached {}
+        for _ in 0..50 {
+            assert_eq!(stage(&daemon), DrainStage::Detached);
+        }
+        assert!(!command.is_finished(), "it may still be detaching: {:?}", command.join());
+        let Daemon { stages, _dir, .. } = daemon;
+        drop(stages);
         let (exit, text) = command.join().unwrap();
-        assert_eq!((exit, text.as_str()), (Exit::Fine, "the gateway leaves\nthe gateway is detached\n"));
+        assert_eq!((exit, text.as_str()), (Exit::Fine, "the gateway leaves\nthe daemon has ended\n"));
     }
 
     #[test]

@@ -127,6 +127,9 @@ pub struct SpeakerConfig {
     pub router_id: Ipv4Addr,
     /// Hold time offered, seconds: at least 3 (RFC 4271 section 4.2).
     pub hold_time: u16,
+    /// Longest wait between attempts to reach a peer. Far below RFC 4271's two minutes: a gateway without its router serves
+    /// nobody.
+    pub connect_retry: Duration,
     /// Graceful restart (RFC 4724): how long routers keep routes while this process is away, seconds, at most 4095.
     /// `None` offers no graceful restart. It bounds the blackhole of a host that dies with its links up: keep it short.
     pub restart_time: Option<u16>,

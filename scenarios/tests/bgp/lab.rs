@@ -117,6 +117,7 @@ pub(crate) fn config() -> SpeakerConfig {
         asn: 65010,
         router_id: Ipv4Addr::new(192, 0, 2, 11),
         hold_time: 9,
+        connect_retry: Duration::from_secs(5),
         restart_time: Some(20),
         send_hold_time: None,
         peers: vec![peer("frr", FRR), peer("bird", BIRD)],

@@ -64,6 +64,8 @@ async fn a_drained_gateways_routes_go_and_the_others_stay() {
         .await
         .unwrap();
     live.weir(1, &["drain", "--wait", "--admin", "admin.sock"]).unwrap();
+    let link = live.gateway(1).unwrap().bpffs().unwrap().join("weir/root-v1/eth1/link");
+    assert!(!link.exists(), "the command returned while {} was pinned", link.display());
     let ended = live.gateway(1).unwrap().process("weir").unwrap().wait(SOON).unwrap();
     assert!(ended.success(), "{ended}: {}", live.log(1));
     only_the_first_ones_routes_went(&live, &watch, &before);

@@ -5,19 +5,23 @@ use std::time::Duration;
 
 /// Wait after the first failure. Short: the usual cause is a router whose BGP daemon is restarting.
 const BASE: Duration = Duration::from_millis(250);
-/// Longest wait. Far below RFC 4271's suggestion: a gateway without its router serves nobody.
-pub(super) const CAP: Duration = Duration::from_secs(10);
 
 /// Failures in a row of one peer.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Backoff {
+    longest: Duration,
     failures: u32,
 }
 
 impl Backoff {
+    /// None yet; no wait will be above `longest`.
+    pub(super) const fn up_to(longest: Duration) -> Self {
+        Self { longest, failures: 0 }
+    }
+
     /// Counts one more failure and says how long to wait.
     pub(super) fn fail(&mut self) -> Duration {
-        let wait = delay(self.failures, RandomState::new().build_hasher().finish());
+        let wait = delay(self.failures, self.longest, RandomState::new().build_hasher().finish());
         self.failures = self.failures.saturating_add(1);
         wait
     }
@@ -28,10 +32,10 @@ impl Backoff {
     }
 }
 
-/// Wait after `failures` earlier ones: `BASE × 2^failures`, at most `CAP`, times 0.75 to 1 as `random` has it (RFC 4271
+/// Wait after `failures` earlier ones: `BASE × 2^failures`, at most `longest`, times 0.75 to 1 as `random` has it (RFC 4271
 /// section 10).
-fn delay(failures: u32, random: u64) -> Duration {
-    let full = BASE.saturating_mul(1 << failures.min(16)).min(CAP);
+fn delay(failures: u32, longest: Duration, random: u64) -> Duration {
+    let full = BASE.saturating_mul(1 << failures.min(16)).min(longest);
     full.mul_f64(0.75 + 0.25 * (random as f64 / u64::MAX as f64))
 }
 
@@ -41,15 +45,17 @@ mod tests {
 
     use super::*;
 
+    const CAP: Duration = Duration::from_secs(10);
+
     #[test]
-    fn waits_double_up_to_ten_seconds() {
-        let waits: Vec<_> = (0..8).map(|n| delay(n, u64::MAX).as_millis()).collect();
+    fn waits_double_up_to_the_longest() {
+        let waits: Vec<_> = (0..8).map(|n| delay(n, CAP, u64::MAX).as_millis()).collect();
         assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
     }
 
     #[test]
     fn a_proven_session_starts_over() {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::up_to(CAP);
         for _ in 0..20 {
             backoff.fail();
         }
@@ -61,9 +67,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_wait_is_above_the_cap_or_below_three_quarters_of_its_step(n: u32, random: u64) {
-            let wait = delay(n, random);
+            let wait = delay(n, CAP, random);
             prop_assert!(wait <= CAP);
-            prop_assert!(wait >= delay(n, u64::MAX).mul_f64(0.749));
+            prop_assert!(wait >= delay(n, CAP, u64::MAX).mul_f64(0.749));
         }
     }
 }

@@ -108,7 +108,7 @@ impl Session {
         Self {
             fsm: Fsm::new(open::fsm_config(&speaker, &peer)),
             restarting,
-            backoff: Backoff::default(),
+            backoff: Backoff::up_to(speaker.connect_retry),
             timers: Timers::default(),
             start_at: Some(now),
             out: None,

@@ -357,6 +357,25 @@ async fn a_silent_peer_is_given_up_at_the_hold_time_and_dialled_again() {
 }
 
 #[tokio::test]
+async fn a_peer_out_of_reach_is_dialled_at_least_as_often_as_configured() {
+    let mut bench = Bench::new(Restarting::No);
+    let longest = Duration::from_secs(2);
+    let speaker = SpeakerConfig { connect_retry: longest, ..speaker() };
+    bench.session = Session::new(Arc::new(speaker), Arc::new(peer()), Restarting::No, bench.now);
+    bench.session.follow(plan(1, 0, EndOfRib::Withhold), LeaveStage::Stay, bench.now);
+    bench.session.tick(bench.now);
+    for _ in 0..12 {
+        assert_eq!(bench.session.effects(), [Effect::Dial]);
+        bench.session.disconnected("refused".into(), bench.now);
+        bench.session.effects();
+        let due = bench.session.next_tick().unwrap();
+        assert!(due - bench.now <= longest, "{:?}", due - bench.now);
+        bench.now = due;
+        bench.session.tick(bench.now);
+    }
+}
+
+#[tokio::test]
 async fn a_peer_that_takes_nothing_fills_no_more_than_the_queue() {
     let mut bench = Bench::new(Restarting::No);
     bench.session.follow(plan(1, 0, EndOfRib::Send), LeaveStage::Stay, bench.now);

@@ -24,6 +24,7 @@ pub(super) fn speaker() -> SpeakerConfig {
         asn: 65010,
         router_id: Ipv4Addr::new(192, 0, 2, 11),
         hold_time: 9,
+        connect_retry: std::time::Duration::from_secs(10),
         restart_time: Some(60),
         send_hold_time: None,
         peers: vec![peer()],
