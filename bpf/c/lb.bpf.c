@@ -39,4 +39,4 @@ int beat(struct xdp_md *ctx)
 const enum reason btf_reason = R_COUNT;
 const enum affinity btf_affinity = AFFINITY_NONE;
 
-char _license[] SEC("license") = "Dual MIT/GPL";
+char _license[] SEC("license") = "GPL";

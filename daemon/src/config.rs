@@ -107,7 +107,7 @@ pub struct Timers {
     pub settle: Duration,
     /// `rescan` (default 30s): time between full readings of the objects' directory, should the kernel have lost a change.
     pub rescan: Duration,
-    /// `holdTime` (default 9s): BGP hold time; 0 or at least 3s, whole seconds.
+    /// `holdTime` (default 9s): BGP hold time; at least 3s, whole seconds.
     pub hold_time: Duration,
     /// `connectRetry` (default 5s): longest time between attempts to reach a peer.
     pub connect_retry: Duration,

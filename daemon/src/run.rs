@@ -10,8 +10,11 @@ mod datapath;
 mod readiness;
 mod report;
 pub mod selftest;
+mod setup;
 mod signals;
 mod sysctl;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,29 +24,26 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
-use weir_bpf::abi;
 
 use self::datapath::{Ask, Datapath, Health, SelfTest};
+use self::setup::{interfaces, needs_restart, params, plan_settings, settings, speaker};
 use self::signals::{Signal, Signals};
 use crate::admin::{self, AdminCommand};
-use crate::config::{self, Config, ConfigError, XdpMode};
-use crate::dataplane::bpf::{Bpf, Interface, Maps, Mode, Params};
+use crate::config::{self, Config, ConfigError};
+use crate::dataplane::bpf::{Bpf, Maps};
 use crate::dataplane::nexthop::Monitor;
-use crate::dataplane::{self, Limits};
+use crate::dataplane::{self};
 use crate::desired::{Desired, DrainStage};
 use crate::event::{self, Event};
-use crate::flow::HashKey;
 use crate::inspect::PinnedSet;
 use crate::maglev::Seed;
 use crate::metrics;
 use crate::model::VipKey;
-use crate::resolve::Site;
 use crate::route::bgp::{Bgp, Start};
-use crate::route::plan::PlanSettings;
-use crate::route::{self, AnnounceState, Decision, Fitness, Forwarding, Leave, PeerConfig, SpeakerConfig};
-use crate::source::file::{FileSource, NAME as FILES};
-use crate::state::{Settings, State};
-use crate::status::{BUILD, NodeStatus, VERSION};
+use crate::route::{self, AnnounceState, Decision, Fitness, Forwarding, Leave, SpeakerConfig};
+use crate::source::file::FileSource;
+use crate::state::State;
+use crate::status::{NodeStatus, VERSION};
 
 /// Least time between two reports; a burst of changes is one.
 const REPORT: Duration = Duration::from_millis(200);
@@ -388,123 +388,22 @@ impl Core {
         advertiser: &route::Handle<SpeakerConfig>,
     ) -> Result<String, String> {
         let new = Config::load(path).map_err(|error| error.to_string())?;
-        let restart = params(&new, &interfaces(&new)) != params(&self.config, &interfaces(&self.config));
+        let later = needs_restart(&new, &self.config);
         advertiser.configure(speaker(&new)).await;
-        if restart {
-            warn!("interfaces, locator, key, limits or XDP mode changed: restart the gateway to use them");
-            return Ok("peers follow the new configuration; restart the gateway for the rest".into());
-        }
+        // Readiness asks for the peers that there are now; what is marked on their routes was settled at the start.
         self.config.bgp = new.bgp;
-        Ok("configuration and objects are read again".into())
+        if later.is_empty() {
+            return Ok("configuration and objects are read again".into());
+        }
+        let keys = later.join(", ");
+        warn!(%keys, "changed, and used only after a restart of the gateway, which loses no packet");
+        Ok(format!("peers and objects follow; restart the gateway for {keys}"))
     }
 
     fn report(&mut self, routes: &route::RouteStatus) -> NodeStatus {
         let health = self.health.borrow_and_update().clone();
         let reasons = readiness::reasons(&self.config, &self.state, &health, routes, &self.unset);
         report::node(&self.config, &self.state, &health, routes, self.announce.plan(), reasons)
-    }
-}
-
-fn interfaces(config: &Config) -> Vec<Interface> {
-    let mut interfaces: Vec<Interface> = Vec::new();
-    let roles = [(&config.uplinks, abi::ROLE_UPLINK), (&config.fabric, abi::ROLE_FABRIC)];
-    for (names, role) in roles {
-        for name in names {
-            match interfaces.iter_mut().find(|i| i.name == *name) {
-                Some(interface) => interface.role |= role,
-                None => interfaces.push(Interface { name: name.clone(), role }),
-            }
-        }
-    }
-    interfaces
-}
-
-fn params(config: &Config, interfaces: &[Interface]) -> Params {
-    let key = HashKey::from_region_key(config.hash_key.expose());
-    let half = |octets: [u8; 16], at: usize| u64::from_ne_bytes(std::array::from_fn(|i| octets[at + i]));
-    let source = config.locator.source().octets();
-    let self_test = config.locator.self_test_sid().octets();
-    let limits = &config.limits;
-    Params {
-        pins: config.pins.clone(),
-        interfaces: interfaces.to_vec(),
-        limits: Limits {
-            vips: limits.vips,
-            backends: limits.backends,
-            ring_slots: limits.ring_slots,
-            next_hops: limits.next_hops,
-        },
-        mode: match config.xdp_mode {
-            XdpMode::Native => Mode::Native,
-            XdpMode::Generic => Mode::Generic,
-        },
-        constants: abi::Config {
-            nh: key.nh,
-            fin: key.fin,
-            src_hi: half(source, 0),
-            src_lo: half(source, 8),
-            selftest_lo: half(self_test, 8),
-            role: 0,
-            icmp_rate: config.icmp_rate,
-            heartbeat_jiffies: dataplane::bpf::jiffies(config.timers.heartbeat),
-            build: BUILD,
-        },
-    }
-}
-
-fn settings(config: &Config) -> Settings {
-    Settings {
-        site: Site { region: config.region.clone(), block: config.locator.block },
-        sources: BTreeSet::from([FILES.to_owned()]),
-        graceful_shutdown: config.timers.graceful_shutdown,
-        drain: config.timers.drain,
-    }
-}
-
-fn plan_settings(config: &Config) -> PlanSettings {
-    let bgp = config.bgp.as_ref();
-    PlanSettings {
-        region: config.region.clone(),
-        locator: Some(config.locator.prefix()),
-        region_community: route::LargeCommunity::of_region(bgp.map_or(0, |b| b.asn), &config.region),
-        communities: bgp
-            .map(|b| b.communities.iter().map(|(a, n)| u32::from(*a) << 16 | u32::from(*n)).collect())
-            .unwrap_or_default(),
-        large: bgp
-            .map(|b| b.large_communities.iter().map(|&(a, f, v)| route::LargeCommunity(a, f, v)).collect())
-            .unwrap_or_default(),
-        drain_time: config.timers.drain,
-    }
-}
-
-fn speaker(config: &Config) -> SpeakerConfig {
-    let peers = config.bgp.iter().flat_map(|bgp| &bgp.peers).map(|peer| PeerConfig {
-        name: peer.name.clone(),
-        address: peer.address,
-        port: peer.port,
-        local_address: peer.local_address.unwrap_or(match peer.address {
-            std::net::IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-            std::net::IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-        }),
-        asn: peer.asn,
-        role: match peer.role {
-            config::PeerRole::Upstream => route::PeerRole::Upstream,
-            config::PeerRole::Fabric | config::PeerRole::FabricWithVips => route::PeerRole::Fabric,
-        },
-        password: peer.password.as_ref().and_then(|p| route::Password::new(p.expose().clone())),
-        gtsm: peer.gtsm,
-        export_vips: peer.role == config::PeerRole::FabricWithVips,
-        max_prefixes: 10_000,
-    });
-    let bgp = config.bgp.as_ref();
-    SpeakerConfig {
-        asn: bgp.map_or(0, |b| b.asn),
-        router_id: bgp.map_or(std::net::Ipv4Addr::UNSPECIFIED, |b| b.router_id),
-        hold_time: u16::try_from(config.timers.hold_time.as_secs()).unwrap_or(u16::MAX),
-        connect_retry: config.timers.connect_retry,
-        restart_time: bgp.map(|b| u16::try_from(b.restart_time.as_secs()).unwrap_or(4095)),
-        send_hold_time: None,
-        peers: peers.collect(),
     }
 }
 

@@ -133,4 +133,4 @@ int minimal(struct xdp_md *ctx)
 	return XDP_TX;
 }
 
-char _license[] SEC("license") = "Dual MIT/GPL";
+char _license[] SEC("license") = "GPL";

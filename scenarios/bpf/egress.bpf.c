@@ -50,4 +50,4 @@ int egress(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-char _license[] SEC("license") = "Dual MIT/GPL";
+char _license[] SEC("license") = "GPL";

@@ -98,4 +98,4 @@ int bench(struct xdp_md *ctx)
 	return verdict;
 }
 
-char _license[] SEC("license") = "Dual MIT/GPL";
+char _license[] SEC("license") = "GPL";

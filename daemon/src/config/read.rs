@@ -290,10 +290,8 @@ impl Reader<'_> {
 
     fn timers(&mut self, raw: &RawTimers) -> Timers {
         let ms = Duration::from_millis;
-        let hold_time = match raw.hold_time.as_deref() {
-            Some("0" | "0s") => Duration::ZERO,
-            _ => self.seconds("timers.holdTime", raw.hold_time.as_ref(), 9, [3, 65_535]),
-        };
+        // 0 would be legal (RFC 4271) and would never notice a router that has gone.
+        let hold_time = self.seconds("timers.holdTime", raw.hold_time.as_ref(), 9, [3, 65_535]);
         let long = [ms(0), ms(600_000)];
         Timers {
             drain: self.duration("timers.drain", raw.drain.as_ref(), ms(5_000), long),

@@ -249,8 +249,8 @@ fn a_fabric_peer_may_ask_for_vips() {
 )]
 #[case(
     "admin:",
-    "timers: { holdTime: 2s }\nadmin:",
-    "20: timers.holdTime: 2s is out of bounds; give a time from 3s to 18h12m15s"
+    "timers: { holdTime: 0s }\nadmin:",
+    "20: timers.holdTime: 0s is out of bounds; give a time from 3s to 18h12m15s"
 )]
 #[case("admin:", "xdpMode: offload\nadmin:", "20: xdpMode: offload is no mode; write native or generic")]
 #[case(
