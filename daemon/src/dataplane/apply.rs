@@ -252,6 +252,8 @@ impl<D: Dataplane> Reconciler<D> {
         let mut fresh = Vec::new();
         let outcome = self.backends_of(rule, &spec, &mut fresh).and_then(|members| {
             let base = self.region(&spec, ring_key, &members, built)?;
+            // Held while keys move to it: hiding the key of another rule with the same ring must not give it up.
+            self.use_region(base);
             let mut done = Vec::new();
             let outcome = rule.keys().try_for_each(|key| self.publish(key, rule, base, &mut done));
             let outcome = outcome.or_else(|error| self.undo(&done).and(Err(error)));
@@ -260,7 +262,7 @@ impl<D: Dataplane> Reconciler<D> {
                     self.release_region_of(old.as_ref());
                 }
             }
-            self.drop_region_if_unused(base);
+            self.release_region(base);
             outcome
         });
         // A record that no ring came to name goes again.

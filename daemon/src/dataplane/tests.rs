@@ -182,6 +182,19 @@ fn a_full_map_refuses_the_new_rule_whole_and_keeps_the_others() {
 }
 
 #[test]
+fn a_key_that_passes_to_a_rule_with_the_same_ring_goes_on_being_served() {
+    let mut r = reconciler();
+    r.apply(&desired([rule(1, 1, &[1], &[1, 2])])).unwrap();
+    let want = desired([rule(1, 2, &[1], &[1, 2])]);
+    r.apply(&want).unwrap();
+    check(&mut r, &want);
+    // What was given up meanwhile may be used again.
+    let want = desired([rule(1, 2, &[1], &[1, 2]), rule(2, 1, &[2], &[3, 4])]);
+    r.apply(&want).unwrap();
+    check(&mut r, &want);
+}
+
+#[test]
 fn churn_leaves_no_index_behind() {
     let mut r = reconciler();
     for n in 0..400_u32 {
