@@ -35,6 +35,8 @@ const NAME: usize = size_of::<Name>();
 pub struct Maps {
     directory: PathBuf,
     limits: Limits,
+    /// VIP indices from here on have never been used since the kernel made the maps: their counters are 0.
+    untouched: u32,
     vip_index: HashMap<MapData, [u8; KEY], u32>,
     words: Mapped<u64>,
     rings: Mapped<RingBlock>,
@@ -122,6 +124,7 @@ impl Maps {
         Ok(Self {
             directory: directory.into(),
             limits,
+            untouched: u32::MAX,
             vip_index: open!(HashMap "vip_index"),
             words: mmap("vip_state", &take("vip_state")?, limits.vips)?,
             rings: mmap("rings", &take("rings")?, limits.ring_blocks())?,
@@ -139,6 +142,11 @@ impl Maps {
             reason_carried: open!(Array "reason_carried"),
             names: open!(HashMap "names"),
         })
+    }
+
+    /// Says that these maps have just been made, so that a new VIP index needs no clearing.
+    pub(super) fn just_made(&mut self) {
+        self.untouched = 0;
     }
 
     /// Directory of the pins.
@@ -406,6 +414,10 @@ impl Dataplane for Maps {
 
     fn clear_vip(&mut self, index: u32) -> Result<(), Error> {
         self.words.store_u64(index, 0, 0);
+        if index >= self.untouched {
+            self.untouched = index + 1;
+            return Ok(());
+        }
         self.vip_counters.set(index, zeros()?, 0).map_err(|e| Error::map("clear", "vip_counters", e))?;
         self.vip_carried.set(index, [0; COUNTER], 0).map_err(|e| Error::map("clear", "vip_carried", e))
     }

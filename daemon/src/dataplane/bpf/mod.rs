@@ -95,7 +95,10 @@ impl Bpf {
             let object = load(&directory, &root, params, interface.role)?;
             attachments.push(Attachment { root, object });
         }
-        let maps = Maps::open(&directory, params.limits)?;
+        let mut maps = Maps::open(&directory, params.limits)?;
+        if !complete {
+            maps.just_made();
+        }
         let mut replaced = pins.map_sets()?;
         replaced.retain(|set| *set != directory && attachments.iter().any(|a| serves(set, &a.root)));
         let adopted = complete && attachments.iter().all(|a| serves(&directory, &a.root));
