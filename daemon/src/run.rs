@@ -30,7 +30,7 @@ use self::setup::{interfaces, needs_restart, params, plan_settings, settings, sp
 use self::signals::{Signal, Signals};
 use crate::admin::{self, AdminCommand};
 use crate::config::{self, Config, ConfigError};
-use crate::dataplane::bpf::{Bpf, Maps};
+use crate::dataplane::bpf::Bpf;
 use crate::dataplane::nexthop::Monitor;
 use crate::dataplane::{self};
 use crate::desired::{Desired, DrainStage};
@@ -101,7 +101,6 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let maps = bpf.take_maps().ok_or_else(|| lost("maps"))?;
     let adopted = bpf.adopted();
     let forwarding = if datapath::forwarded(&bpf) { Forwarding::Preserved } else { Forwarding::NotPreserved };
-    info!(adopted, vips = datapath::adopted_keys(&maps)?, "data plane attached");
     let readers = maps.directory().to_path_buf();
 
     let (events_in, mut events) = mpsc::channel(1024);
@@ -405,9 +404,4 @@ impl Core {
         let reasons = readiness::reasons(&self.config, &self.state, &health, routes, &self.unset);
         report::node(&self.config, &self.state, &health, routes, self.announce.plan(), reasons)
     }
-}
-
-/// Opens the maps that serve now, for readers.
-pub fn serving_maps(directory: &Path) -> Result<Maps, dataplane::Error> {
-    Maps::open(directory, dataplane::bpf::limits_of(directory)?)
 }

@@ -14,7 +14,7 @@ pub use explain::{ExplainedBackend, ExplainedFlow, ExplainedRing, explain};
 pub use rings::{DigestCheck, RingMember, RingRow, rings};
 pub use rows::{BackendRow, Exit, ExitRow, HopRow, VipRow, exit_of};
 
-use crate::dataplane::bpf::{Maps, Pins, interface_name, limits_of, serving_set};
+use crate::dataplane::bpf::{Maps, Pins, interface_name, limits_of, open_set, serving_set};
 use crate::dataplane::{self, Dataplane as _, Limits};
 use crate::flow::View;
 
@@ -105,7 +105,7 @@ pub struct PinnedSet {
 
 impl Counters for PinnedSet {
     fn image(&self) -> Result<Image, Error> {
-        Maps::open(&self.directory, limits_of(&self.directory)?)?.image()
+        open_set(&self.directory)?.image()
     }
 }
 

@@ -11,10 +11,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use weir_bpf::abi::NextHop;
 
 use super::selftest;
+use crate::dataplane::Error;
 use crate::dataplane::apply::Reconciler;
 use crate::dataplane::bpf::{Bpf, InterfaceStatus, Maps};
 use crate::dataplane::nexthop::NextHopUpdate;
-use crate::dataplane::{Dataplane as _, Error};
 use crate::desired::Desired;
 use crate::event::Event;
 use crate::maglev::Seed;
@@ -102,6 +102,7 @@ impl Datapath {
         outputs: Outputs,
     ) -> Result<Self, Error> {
         let reconciler = Reconciler::new(maps, seed)?;
+        tracing::info!(adopted = bpf.adopted(), vips = reconciler.tables().vips.len(), "data plane attached");
         let (asks, inbox) = channel();
         let self_test = Arc::new(probe.rule);
         let worker = Worker {
@@ -302,9 +303,4 @@ impl Worker {
 /// Whether what was adopted was forwarding throughout: every link attached, every slot ours.
 pub(super) fn forwarded(bpf: &Bpf) -> bool {
     bpf.adopted() && bpf.status().iter().all(|interface| interface.attached)
-}
-
-/// Keys of tables that were adopted.
-pub(super) fn adopted_keys(maps: &Maps) -> Result<usize, Error> {
-    Ok(maps.read_back()?.vips.len())
 }

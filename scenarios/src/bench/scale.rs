@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail, ensure};
 use labkit::process::ProcessHandle;
 use labkit::topology::{Process, Topology};
 use labkit::{Lab, NodeHandle};
-use weir::dataplane::bpf::{Maps, Pins, encode_key, limits_of, serving_set};
+use weir::dataplane::bpf::{Maps, Pins, encode_key, open_set, serving_set};
 use weir::model::{Protocol, VipKey};
 use weir_bpf::abi::VipWord;
 
@@ -182,9 +182,7 @@ fn loaded(process: &ProcessHandle, pins: &Path, begin: Instant) -> anyhow::Resul
     let maps = loop {
         // Pins appear one by one: what cannot be opened yet is tried again.
         let set = Pins::existing(pins).and_then(|pins| serving_set(&pins, &interfaces)).ok().flatten();
-        if let Some(maps) =
-            set.and_then(|set| limits_of(&set).and_then(|limits| Maps::open(&set, limits)).ok())
-        {
+        if let Some(maps) = set.and_then(|set| open_set(&set).ok()) {
             break maps;
         }
         wait("no maps are pinned")?;

@@ -12,8 +12,7 @@ use labkit::traffic::{IdentifyServer, UdpServer};
 use labkit::wait::eventually;
 use labkit::{Lab, NodeHandle};
 use serde_json::Value;
-use weir::dataplane::bpf::{Maps, Pins, serving_set};
-use weir::run::serving_maps;
+use weir::dataplane::bpf::{Maps, Pins, open_set, serving_set};
 
 use super::objects::PORT;
 use super::{Gateway, Objects, Region, Routing, TENANTS, Tenant, weir_binary};
@@ -303,7 +302,7 @@ impl Live {
     pub fn maps(&self, n: u16) -> anyhow::Result<Maps> {
         let pins = Pins::existing(&self.gateway(n)?.bpffs()?.join("weir"))?;
         let set = serving_set(&pins, &["eth1".into(), "eth2".into()])?.context("no maps are pinned")?;
-        Ok(serving_maps(&set)?)
+        Ok(open_set(&set)?)
     }
 
     /// Addresses of the gateways over which the edge sends packets for a VIP, sorted; empty without a route.

@@ -157,7 +157,7 @@ fn pins(live: &Live, n: u16) -> PathBuf {
 fn try_maps(live: &Live, n: u16) -> Result<Maps, String> {
     let base = Pins::existing(&pins(live, n)).map_err(|e| e.to_string())?;
     let set = serving_set(&base, &["eth1".into(), "eth2".into()]).map_err(|e| e.to_string())?;
-    weir::run::serving_maps(&set.ok_or("no set of maps")?).map_err(|e| e.to_string())
+    weir::dataplane::bpf::open_set(&set.ok_or("no set of maps")?).map_err(|e| e.to_string())
 }
 
 fn maps(live: &Live, n: u16) -> Maps {

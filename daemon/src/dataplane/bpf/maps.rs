@@ -144,9 +144,9 @@ impl Maps {
         })
     }
 
-    /// Says that these maps have just been made, so that a new VIP index needs no clearing.
-    pub(super) fn just_made(&mut self) {
-        self.untouched = 0;
+    /// As [`Maps::open`], of maps that have just been made: a new VIP index needs no clearing.
+    pub(super) fn open_new(directory: &Path, limits: Limits) -> Result<Self, Error> {
+        Ok(Self { untouched: 0, ..Self::open(directory, limits)? })
     }
 
     /// Directory of the pins.

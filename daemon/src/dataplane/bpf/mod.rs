@@ -10,7 +10,7 @@ mod root;
 mod sys;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use aya::programs::{ProgramInfo, TestRun as _, TestRunAttrs, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
@@ -82,23 +82,24 @@ impl Bpf {
         let lock = pins.lock()?;
         let directory = pins.maps(&params.limits);
         let complete = pins::specs(&params.limits).iter().all(|spec| directory.join(spec.name).exists());
-        if complete {
-            // Refuse before anything is loaded: aya would adopt a pin of any layout.
-            Maps::open(&directory, params.limits)?;
+        let found = if complete {
+            // Before anything is loaded, since aya would adopt a pin of any layout.
+            Some(Maps::open(&directory, params.limits)?)
         } else {
             pins::remove_dir(&directory)?;
             std::fs::create_dir(&directory).map_err(|e| Error::io("create", &directory, e))?;
-        }
+            None
+        };
         let mut attachments = Vec::new();
         for interface in &params.interfaces {
             let root = Root::ensure(&pins, &interface.name, params.mode)?;
             let object = load(&directory, &root, params, interface.role)?;
             attachments.push(Attachment { root, object });
         }
-        let mut maps = Maps::open(&directory, params.limits)?;
-        if !complete {
-            maps.just_made();
-        }
+        let maps = match found {
+            Some(maps) => maps,
+            None => Maps::open_new(&directory, params.limits)?,
+        };
         let mut replaced = pins.map_sets()?;
         replaced.retain(|set| *set != directory && attachments.iter().any(|a| serves(set, &a.root)));
         let adopted = complete && attachments.iter().all(|a| serves(&directory, &a.root));
@@ -154,7 +155,7 @@ impl Bpf {
         }
         maps.wait_for_readers()?;
         for set in std::mem::take(&mut self.replaced) {
-            match limits_of(&set).and_then(|limits| Maps::open(&set, limits)) {
+            match open_set(&set) {
                 Ok(old) => maps.carry_from(&old)?,
                 Err(error) => tracing::warn!(set = %set.display(), %error, "totals of the old maps are lost"),
             }
@@ -343,6 +344,11 @@ pub fn limits_of(set: &Path) -> Result<Limits, Error> {
     })
 }
 
+/// Opens a set of maps with the limits it was made with.
+pub fn open_set(set: &Path) -> Result<Maps, Error> {
+    Maps::open(set, limits_of(set)?)
+}
+
 /// The set of maps that serves now, for readers: the one whose program is in a slot, else the newest there is.
 pub fn serving_set(pins: &Pins, interfaces: &[String]) -> Result<Option<PathBuf>, Error> {
     let sets = pins.map_sets()?;
@@ -368,22 +374,24 @@ pub fn jiffies(time: Duration) -> u32 {
     u32::try_from((time.as_nanos() * hz).div_ceil(1_000_000_000)).unwrap_or(u32::MAX)
 }
 
-/// Waits until a condition holds, looking every few milliseconds; `false` when the deadline passed.
-pub fn eventually(deadline: Instant, mut condition: impl FnMut() -> bool) -> bool {
-    loop {
-        if condition() {
-            return true;
-        }
-        if Instant::now() >= deadline {
-            return false;
-        }
-        std::thread::park_timeout(Duration::from_millis(2));
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+
+    /// Waits until a condition holds, looking every few milliseconds; `false` when the deadline passed.
+    fn eventually(deadline: Instant, mut condition: impl FnMut() -> bool) -> bool {
+        loop {
+            if condition() {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+    }
 
     /// The kernel's count of jiffies, as root may read it.
     fn now() -> u64 {
