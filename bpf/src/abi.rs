@@ -8,7 +8,7 @@ use bytemuck::{Pod, Zeroable};
 /// Version of everything in this file: map names, key and value layouts, word packing, reasons.
 /// It is part of the directory name under which maps are pinned; a change makes a running gateway fill
 /// new maps before it flips to the new program.
-pub const LAYOUT_VERSION: u32 = if cfg!(feature = "next-layout") { 0xffff } else { 1 };
+pub const LAYOUT_VERSION: u32 = if cfg!(feature = "next-layout") { 0xffff } else { 2 };
 
 /// Version of the root program and its slot array; frozen, since it is shared with other programs' owners.
 pub const ROOT_VERSION: u32 = 1;
@@ -310,4 +310,16 @@ reasons! {
     NoHeadroom = 25, "no_headroom";
     #[doc = "dropped: a map the program needs has no such element (a fault)"]
     Internal = 26, "internal";
+    #[doc = "dropped: IPv4 packet too big for the fabric that allows fragmentation, which is not done here"]
+    TooBigNoDf = 27, "too_big_no_df";
+    #[doc = "dropped: later fragment whose first one this gateway has not seen lately"]
+    FragmentUnknown = 28, "fragment_unknown";
+    #[doc = "Packet Too Big of the fabric about an encapsulated packet, taken in"]
+    FabricPtb = 29, "fabric_ptb";
+    #[doc = "reply of a backend decapsulated and sent to its client"]
+    ReplyForwarded = 30, "reply_forwarded";
+    #[doc = "dropped: reply that no rule covers"]
+    ReplyRefused = 31, "reply_refused";
+    #[doc = "dropped: reply whose client this node has no route to"]
+    ReplyNoRoute = 32, "reply_no_route";
 }

@@ -274,12 +274,26 @@ struct Neighbours {
 enum Asked {
     Lately,
     Before,
+    /// No longer in use. What the kernel tells of the last asking may still be on its way, so that the mark is taken off
+    /// whenever it shows until the time between two probes has passed once in full.
+    LetGo {
+        probes: u8,
+    },
 }
 
 impl Neighbours {
     /// From now on those that are still not resolved or not kept are asked for again.
     fn forget_answers(&mut self) {
-        self.asked.values_mut().for_each(|asked| *asked = Asked::Before);
+        self.asked.retain(|_, asked| match asked {
+            Asked::Lately | Asked::Before => {
+                *asked = Asked::Before;
+                true
+            }
+            Asked::LetGo { probes } => {
+                *probes += 1;
+                *probes < 2
+            }
+        });
     }
 
     /// Asks for what is missing, and lets go of what is no longer in use.
@@ -297,7 +311,10 @@ impl Neighbours {
         }
         let unused: Vec<_> = self.asked.keys().filter(|key| !wanted.contains_key(key)).copied().collect();
         for key in unused {
-            self.asked.remove(&key);
+            let asked = self.asked.entry(key).or_insert(Asked::Before);
+            if !matches!(asked, Asked::LetGo { .. }) {
+                *asked = Asked::LetGo { probes: 0 };
+            }
             if let Some(known) = watch.fib().neighbour(key.0, key.1)
                 && known.upkeep == Upkeep::Managed
             {

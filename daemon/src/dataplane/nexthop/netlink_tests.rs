@@ -273,6 +273,26 @@ fn neighbours_in_use_are_managed_and_let_go_afterwards() {
 }
 
 #[test]
+fn a_neighbour_let_go_before_the_kernel_told_of_its_mark_loses_it_all_the_same() {
+    in_lab(|lab| async move {
+        here("ip -6 route add 2001:db8:ff01:2::/64 via fd00:ea::2 && ip -6 route add 2001:db8:ff01:3::/64 via fd00:eb::2");
+        let other = Sid("2001:db8:ff01:3::1".parse::<Ipv6Addr>().unwrap());
+        let (monitor, mut follow) = monitor();
+        // Both sets are taken in one after the other, before any message about what the first of them asked for.
+        monitor.watch([sid()].into());
+        monitor.watch([other].into());
+        let hop = lab.hop("eb");
+        let told = async {
+            while follow.now.get(&other).is_none_or(|r| r.hops != [hop]) {
+                follow.now.extend(follow.updates.recv().await.expect("the task lives").changed);
+            }
+        };
+        timeout(LONG, told).await.expect("the second set is followed");
+        eventually("ip -6 neigh show fd00:ea::2", |out| !out.contains("managed")).await;
+    });
+}
+
+#[test]
 fn a_new_mac_is_found_without_any_traffic() {
     in_lab(|lab| async move {
         // Short times, so that the kernel's upkeep is soon due.
