@@ -275,7 +275,9 @@ fn neighbours_in_use_are_managed_and_let_go_afterwards() {
 #[test]
 fn a_neighbour_let_go_before_the_kernel_told_of_its_mark_loses_it_all_the_same() {
     in_lab(|lab| async move {
-        here("ip -6 route add 2001:db8:ff01:2::/64 via fd00:ea::2 && ip -6 route add 2001:db8:ff01:3::/64 via fd00:eb::2");
+        here(
+            "ip -6 route add 2001:db8:ff01:2::/64 via fd00:ea::2 && ip -6 route add 2001:db8:ff01:3::/64 via fd00:eb::2",
+        );
         let other = Sid("2001:db8:ff01:3::1".parse::<Ipv6Addr>().unwrap());
         let (monitor, mut follow) = monitor();
         // Both sets are taken in one after the other, before any message about what the first of them asked for.
