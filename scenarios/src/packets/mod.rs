@@ -4,6 +4,7 @@
 
 pub mod build;
 pub mod cases;
+pub mod interpreted;
 pub mod native;
 pub mod oracle;
 pub mod test_run;
