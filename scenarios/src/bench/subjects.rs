@@ -144,7 +144,8 @@ impl Weir {
             heartbeat_jiffies: u32::MAX,
             build: 0,
         };
-        let limits = Limits { vips: 4096, backends: 1024, ring_slots: 1 << 17, next_hops: 256 };
+        let limits =
+            Limits { vips: 4096, backends: 1024, ring_slots: 1 << 17, next_hops: 256, ..Limits::default() };
         let params =
             Params { pins: pins.into(), interfaces: Vec::new(), limits, mode: Mode::Native, constants };
         let mut rig = TestRig::load(&params).context("load the load balancer")?;
