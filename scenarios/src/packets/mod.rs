@@ -5,6 +5,7 @@
 pub mod build;
 pub mod build4;
 pub mod cases;
+pub mod interpreted;
 pub mod native;
 pub mod oracle;
 pub mod test_run;

@@ -2,6 +2,7 @@
 
 use labkit::Lab;
 use labkit::topology::Topology;
+use scenarios::packets::interpreted::InterpretedArm;
 use scenarios::packets::native::NativeArm;
 use scenarios::packets::test_run::TestRunArm;
 use scenarios::packets::{Case, Ports, World, run_all};
@@ -33,5 +34,13 @@ fn loaded_program_agrees_with_every_packet_case() {
         .unwrap()
         .unwrap();
     assert!(ran >= 685, "only {ran} cases ran");
+    assert!(failed.is_empty(), "{} of {ran} cases failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[test]
+fn interpreted_program_agrees_with_every_packet_case() {
+    let (ran, failed) =
+        run_all(&mut InterpretedArm::default(), &World::default(), Case::test_run_takes_it).unwrap();
+    assert!(ran >= 315, "only {ran} cases ran");
     assert!(failed.is_empty(), "{} of {ran} cases failed:\n{}", failed.len(), failed.join("\n"));
 }
