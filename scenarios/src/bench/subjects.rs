@@ -229,6 +229,7 @@ impl Weir {
             backends: (shape.backends + 1).max(1024),
             ring_slots,
             next_hops: 256,
+            ..Limits::default()
         };
         let params =
             Params { pins: pins.into(), interfaces: Vec::new(), limits, mode: Mode::Native, constants };

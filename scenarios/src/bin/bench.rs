@@ -58,7 +58,7 @@ fn packets(rounds: usize) -> anyhow::Result<Vec<Line>> {
 }
 
 /// Runs something in a namespace of its own, with a BPF file system that goes with it.
-fn in_lab<T>(measure: impl FnOnce(&std::path::Path) -> anyhow::Result<T>) -> anyhow::Result<T> {
+fn in_lab<T: Send>(measure: impl FnOnce(&std::path::Path) -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
     let topology = Topology::build("bench", |t| {
         t.node("host");
     })?;

@@ -101,6 +101,11 @@ impl Map {
         Ok(true)
     }
 
+    /// Removes every key.
+    pub fn clear(&mut self) {
+        self.found.clear();
+    }
+
     /// Sizes of key and value.
     pub const fn sizes(&self) -> (usize, usize) {
         (self.key, self.value)

@@ -158,6 +158,16 @@ impl Machine {
         Ok(())
     }
 
+    /// Removes every key of a map.
+    ///
+    /// # Errors
+    /// When there is no such map.
+    pub fn clear(&mut self, map: &str) -> Result<()> {
+        let map_index = self.named(map)?;
+        self.maps[map_index].clear();
+        Ok(())
+    }
+
     /// The first `count` elements of an array.
     ///
     /// # Errors

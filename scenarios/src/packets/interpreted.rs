@@ -55,6 +55,10 @@ impl Arm for InterpretedArm {
             .context("no world was loaded")?;
         // One clock tick a case: the bucket is full each time.
         machine.now_ns += 2_000_000_000;
+        machine.clear("fragments")?;
+        for earlier in &case.earlier {
+            machine.run(*ifindex, earlier)?;
+        }
         let before = totals(machine, sizes)?;
         let out = machine.run(*ifindex, &case.frame)?;
         self.executed = out.executed;

@@ -21,7 +21,7 @@ const LIMIT: u32 = 1_000_000;
 const TEST: &str = "packets::golden::load_balancer_stays_within_the_verifiers_golden_size";
 
 /// Packets that nearly all traffic is made of.
-const PLAIN: &[&str] = &["tcp: SYN", "udp: data"];
+const PLAIN: &[&str] = &["tcp: SYN", "udp: data", "ipv4 tcp: SYN", "ipv4 udp: data"];
 
 #[test]
 fn load_balancer_stays_within_the_verifiers_golden_size() {
