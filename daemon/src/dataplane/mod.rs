@@ -99,13 +99,35 @@ pub enum Error {
         /// The verifier's answer.
         reason: String,
     },
-    /// A map has no room for a rule.
-    #[error("load into map {map}: it is full; remove rules, or raise `{limit}` and restart the gateway")]
+    /// A map has no room for what a rule, or a next hop, needs.
+    #[error(
+        "load into map {map}: {needed} more entries are needed and {free} of {configured} are free; remove rules, or raise \
+         `{limit}` (now {configured}) and restart the gateway"
+    )]
     LimitReached {
         /// Map name.
         map: &'static str,
         /// Field of the configuration that sizes it.
         limit: &'static str,
+        /// Its value.
+        configured: u32,
+        /// Entries that are needed, beside those in use; for `rings`, slots in one run.
+        needed: u32,
+        /// Entries that are free; for `rings`, slots of the longest run.
+        free: u32,
+    },
+    /// A loaded rule asks for another ring class, which would move nine flows in ten.
+    #[error(
+        "load rule {rule}: its ring has {loaded} slots and spec.ringSize is now {asked}, which is immutable; set it back, or \
+         remove the rule and make it anew"
+    )]
+    RingSizeChanged {
+        /// The rule.
+        rule: ObjectName,
+        /// Slots of the ring that is loaded.
+        loaded: u32,
+        /// Slots that are asked for.
+        asked: u32,
     },
     /// A map refused an operation.
     #[error("{operation} map {map}: {reason}")]

@@ -2,7 +2,7 @@
 //! program, out to the fabric and back, or the gateway is not ready.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use crate::model::{
     Affinity, Backend, BackendId, Drain, Endpoint, Health, ObjectName, OnAllDown, Protocol, RingSize, Rule,
@@ -32,7 +32,7 @@ pub fn rule(node: &str, region: &str, sid: Ipv6Addr) -> Rule {
         on_all_down: OnAllDown::Keep,
         backends: vec![Backend {
             id,
-            weight: NonZeroU32::MIN,
+            weight: NonZeroU64::MIN,
             drain: Drain::No,
             health: Health::Unknown,
             endpoint: Some(Endpoint { node: node.into(), sid: Sid(sid) }),

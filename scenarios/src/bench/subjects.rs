@@ -1,7 +1,7 @@
 //! What is timed: the controls of `bpf/controls.bpf.c` and the load balancer, all with one VIP, one ring and 64 backends.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
@@ -51,7 +51,7 @@ fn ring() -> Vec<u32> {
         address: IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, n)),
     };
     let ids: Vec<_> = (1..=BACKENDS).map(id).collect();
-    let member = |id| Member { id, weight: NonZeroU32::MIN, eligible: Eligible::Yes };
+    let member = |id| Member { id, weight: NonZeroU64::MIN, eligible: Eligible::Yes };
     let spec = RingSpec::new(RingSize::S65537, Seed([7; 16]), ids.iter().map(member).collect());
     maglev::build(&spec).owners().map(|owner| owner.map_or(0, |o| u32::from(o) + 1)).collect()
 }

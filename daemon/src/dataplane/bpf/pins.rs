@@ -51,7 +51,8 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
         MapSpec { name, kind, key: size_of::<K>() as u32, value: size_of::<V>() as u32, flags, entries }
     }
     let reasons = Reason::ALL.len() as u32;
-    let names = limits.backends.saturating_mul(2).saturating_add(limits.vips);
+    // A backend may be alone in its VPC, on its attachment and on its node.
+    let names = limits.backends.saturating_mul(3).saturating_add(limits.vips);
     vec![
         // Each key may be the only one of its address, whose ownership is an entry too.
         spec::<VipKey, u32>("vip_index", HASH, 0, limits.vips.saturating_mul(2)),
@@ -65,7 +66,8 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
         spec::<u32, u64>("reasons", PERCPU_ARRAY, 0, reasons),
         spec::<u32, Bucket>("buckets", PERCPU_ARRAY, 0, 1),
         spec::<u32, VipMeta>("vip_meta", ARRAY, 0, limits.vips),
-        spec::<u32, RingMeta>("ring_meta", HASH, NO_PREALLOC, limits.vips),
+        // While rings are replaced, the old ones are noted too.
+        spec::<u32, RingMeta>("ring_meta", HASH, NO_PREALLOC, limits.vips.saturating_mul(2)),
         spec::<u32, BackendMeta>("backend_meta", ARRAY, 0, limits.backends),
         spec::<u32, Counter>("vip_carried", ARRAY, 0, limits.vips),
         spec::<u32, Counter>("backend_carried", ARRAY, 0, limits.backends),
