@@ -186,6 +186,21 @@ pub struct Bucket {
     pub tokens: u64,
 }
 
+/// Value of `learned`, by SID: what a router of the fabric last said of the path there.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Learned {
+    /// `bpf_ktime_get_coarse_ns` when it said so.
+    pub at_ns: u64,
+    /// Bytes of the outer packet that fit.
+    pub mtu: u32,
+    /// Always 0.
+    pub pad: u32,
+}
+
+/// SIDs of which `learned` remembers something; the ones used least go first.
+pub const LEARNED_ENTRIES: u32 = 1024;
+
 /// Session affinity: what of a packet is hashed.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -15,6 +15,7 @@ use weir_bpf::abi::{NextHop, SLOTS_PER_BLOCK, VipWord};
 
 use super::ahead::{self, Ahead, Built};
 use super::hops::Hops;
+use super::pathmtu::PathMtus;
 use super::plan::{Plan, diff};
 use super::tables::{BackendEntry, Indices, Spans, Tables, VipEntry, blocks_for};
 use super::{BackendRecord, Dataplane, Error, RingRecord, VipRecord};
@@ -273,6 +274,17 @@ impl<D: Dataplane> Reconciler<D> {
         }
         self.collect_hops()?;
         outcome
+    }
+
+    /// Sets what is known of the paths to all backends.
+    pub fn path_mtus(&mut self, known: &PathMtus) -> Result<(), Error> {
+        for entry in self.tables.backends.values() {
+            let mtu = known.of(entry.sid);
+            if self.dataplane.path_mtu(entry.index) != mtu {
+                self.dataplane.set_path_mtu(entry.index, mtu)?;
+            }
+        }
+        Ok(())
     }
 
     fn collect_hops(&mut self) -> Result<(), Error> {

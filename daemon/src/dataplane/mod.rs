@@ -9,6 +9,7 @@ pub mod bpf;
 pub mod hops;
 pub mod mem;
 pub mod nexthop;
+pub mod pathmtu;
 pub mod plan;
 pub mod tables;
 #[cfg(test)]
@@ -230,6 +231,10 @@ pub trait Dataplane: Send {
     fn set_hops(&mut self, backend: u32, hops: u32) -> Result<(), Error>;
     /// What a backend's `nh` word is now.
     fn hops_of(&self, backend: u32) -> u32;
+    /// Sets the MTU learned for the path to a backend, by one store; 0 for none.
+    fn set_path_mtu(&mut self, backend: u32, mtu: u32) -> Result<(), Error>;
+    /// What is set.
+    fn path_mtu(&self, backend: u32) -> u32;
     /// A next hop record as it is now.
     fn hop(&self, index: u32) -> NextHop;
     /// Returns once no CPU can still use what was hidden or flipped before.

@@ -3,6 +3,7 @@
 //! Follows `docs/packet-path.md` step by step, written from that page and not from the C program, so that the two
 //! check each other. Pure: no I/O, no clock, no state but what the caller passes.
 
+mod fabric;
 mod hash;
 mod parse;
 mod pick;
@@ -152,7 +153,7 @@ impl<V: View> Path<'_, '_, V> {
     }
 
     /// Step 3.
-    fn addresses(&self, ip: Ipv6<'_>) -> Result<(), Reason> {
+    fn addresses(&mut self, ip: Ipv6<'_>) -> Result<(), Reason> {
         let (source, destination) = (ip.source(), ip.destination());
         let mapped = |a: Ipv6Addr| a.to_ipv4_mapped().is_some();
         if mapped(source) || mapped(destination) {
@@ -163,6 +164,10 @@ impl<V: View> Path<'_, '_, V> {
         let selftest = [own, self.config.selftest_lo.to_ne_bytes()].concat();
         if fabric && destination.octets() == selftest[..] {
             return Err(Reason::SelfTest);
+        }
+        if fabric && let Some(learned) = fabric::packet_too_big(self.config, ip) {
+            self.trail.learned = Some(learned);
+            return Err(Reason::FabricPtb);
         }
         let in_block = |a: Ipv6Addr| a.octets()[..6] == own[..6];
         match in_block(source) || in_block(destination) {

@@ -100,7 +100,7 @@ pub enum Exit {
     Left,
     /// Dropped.
     Dropped,
-    /// The gateway's own self-test frame.
+    /// For the gateway itself: its self-test frame, the fabric's word on a path.
     Own,
 }
 
@@ -120,12 +120,12 @@ impl Exit {
 /// What became of a packet that counted this reason.
 pub const fn exit_of(reason: Reason) -> Exit {
     match reason {
-        Reason::Forwarded | Reason::IcmpSteered => Exit::Sent,
+        Reason::Forwarded | Reason::IcmpSteered | Reason::ReplyForwarded => Exit::Sent,
         Reason::EchoReply | Reason::PacketTooBig => Exit::Answered,
         Reason::NotIp | Reason::Ipv4Unserved | Reason::NotForHost | Reason::Malformed | Reason::NotVip => {
             Exit::Left
         }
-        Reason::SelfTest => Exit::Own,
+        Reason::SelfTest | Reason::FabricPtb => Exit::Own,
         _ => Exit::Dropped,
     }
 }

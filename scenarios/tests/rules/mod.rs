@@ -3,4 +3,5 @@
 mod departure;
 mod limits;
 mod removal;
+mod routes;
 mod shared_vip;

@@ -10,8 +10,8 @@ use bytemuck::Zeroable as _;
 use sha2::{Digest as _, Sha256};
 use weir_bpf::abi;
 use weir_bpf::abi::{
-    BackendMeta, Counter, Name, NextHop, Reason, RingBlock, RingMeta, SLOTS_PER_BLOCK, Shared, VipMeta,
-    VipWord,
+    BackendMeta, Counter, Learned, Name, NextHop, Reason, RingBlock, RingMeta, SLOTS_PER_BLOCK, Shared,
+    VipMeta, VipWord,
 };
 
 use super::mmap::Mapped;
@@ -54,6 +54,7 @@ pub struct Maps {
     backend_carried: Bytes<COUNTER>,
     reason_carried: Array<MapData, u64>,
     names: HashMap<MapData, u64, [u8; NAME]>,
+    learned: HashMap<MapData, [u8; 16], [u8; size_of::<Learned>()]>,
 }
 
 /// The map form of a key.
@@ -143,6 +144,7 @@ impl Maps {
             backend_carried: open!(Array "backend_carried"),
             reason_carried: open!(Array "reason_carried"),
             names: open!(HashMap "names"),
+            learned: open!(HashMap "learned"),
         })
     }
 
@@ -159,6 +161,12 @@ impl Maps {
     /// Words shared with the program: heartbeat and self-test.
     pub fn shared(&self) -> Shared {
         self.state.read(0)
+    }
+
+    /// What the fabric's routers have said of paths, whatever its age and whoever's the SID.
+    pub fn learned(&self) -> Vec<(Sid, Learned)> {
+        let notes = self.learned.iter().filter_map(Result::ok);
+        notes.map(|(sid, learned)| (Sid(Ipv6Addr::from(sid)), bytemuck::cast(learned))).collect()
     }
 
     /// The slots of a ring.
@@ -516,6 +524,16 @@ impl Dataplane for Maps {
 
     fn hops_of(&self, backend: u32) -> u32 {
         self.backends.read(backend).nh
+    }
+
+    fn set_path_mtu(&mut self, backend: u32, mtu: u32) -> Result<(), Error> {
+        self.writes += 1;
+        self.backends.store_u32(backend, std::mem::offset_of!(abi::Backend, pmtu), mtu);
+        Ok(())
+    }
+
+    fn path_mtu(&self, backend: u32) -> u32 {
+        self.backends.read(backend).pmtu
     }
 
     fn hop(&self, index: u32) -> NextHop {

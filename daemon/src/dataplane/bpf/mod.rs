@@ -367,6 +367,11 @@ pub fn interface_name(index: u32) -> Option<String> {
     sys::interface_name(index)
 }
 
+/// The kernel's monotonic clock, nanoseconds: the one that `bpf_ktime_get_coarse_ns` reads more coarsely.
+pub fn monotonic_ns() -> u64 {
+    sys::monotonic_ns()
+}
+
 /// A time in the kernel's jiffies, at least one unless it is zero.
 pub fn jiffies(time: Duration) -> u32 {
     // 1000 is the highest in use, so that the time is never cut short.

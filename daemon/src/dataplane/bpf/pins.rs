@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use aya::maps::MapData;
 use sha2::{Digest as _, Sha256};
 use weir_bpf::abi::{
-    Backend, BackendMeta, Bucket, Counter, LAYOUT_VERSION, Name, NextHop, ROOT_SLOTS, ROOT_VERSION, Reason,
-    RingBlock, RingMeta, Shared, VipKey, VipMeta,
+    Backend, BackendMeta, Bucket, Counter, LAYOUT_VERSION, LEARNED_ENTRIES, Learned, Name, NextHop,
+    ROOT_SLOTS, ROOT_VERSION, Reason, RingBlock, RingMeta, Shared, VipKey, VipMeta,
 };
 
 use super::sys;
@@ -24,6 +24,7 @@ const HASH: u32 = 1;
 const ARRAY: u32 = 2;
 const PROG_ARRAY: u32 = 3;
 const PERCPU_ARRAY: u32 = 6;
+const LRU_HASH: u32 = 9;
 const NO_PREALLOC: u32 = 1;
 const MMAPABLE: u32 = 1 << 10;
 
@@ -73,6 +74,7 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
         spec::<u32, Counter>("backend_carried", ARRAY, 0, limits.backends),
         spec::<u32, u64>("reason_carried", ARRAY, 0, reasons),
         spec::<u64, Name>("names", HASH, NO_PREALLOC, names),
+        spec::<[u8; 16], Learned>("learned", LRU_HASH, 0, LEARNED_ENTRIES),
     ]
 }
 

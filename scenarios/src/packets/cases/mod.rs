@@ -3,6 +3,7 @@
 mod addresses;
 mod delivery;
 mod errors;
+mod fabric;
 mod headers;
 mod icmp;
 mod link;
@@ -27,6 +28,7 @@ pub fn all(world: &World) -> Vec<Case> {
     size::add(&mut table);
     icmp::add(&mut table);
     errors::add(&mut table);
+    fabric::add(&mut table);
     table.cases
 }
 
@@ -106,6 +108,7 @@ impl Table<'_> {
             vip: Some((rule.vip, counter)),
             backend: Some((index, counter)),
             selftest_seen: 0,
+            learned: None,
         }
     }
 }
