@@ -4,4 +4,5 @@ mod departure;
 mod limits;
 mod removal;
 mod routes;
+mod scale;
 mod shared_vip;

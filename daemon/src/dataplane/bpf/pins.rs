@@ -78,12 +78,38 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
     ]
 }
 
+/// Bytes of kernel memory that a set of maps takes when it is made, on a machine with so many CPUs; `docs/limits.md` has it as
+/// a formula. Names and notes of rings add what is in use.
+pub fn memory(limits: &Limits, cpus: u32) -> u64 {
+    specs(limits).iter().map(|spec| spec.bytes(u64::from(cpus))).sum()
+}
+
 /// The root's slot array.
 pub(super) fn slots_spec() -> MapSpec {
     MapSpec { name: "slots", kind: PROG_ARRAY, key: 4, value: 4, flags: 0, entries: ROOT_SLOTS }
 }
 
 impl MapSpec {
+    /// Bytes before the first element is inserted (`kernel/bpf/arraymap.c`, `kernel/bpf/hashtab.c`).
+    fn bytes(&self, cpus: u64) -> u64 {
+        /// Head of a hash element, and one bucket.
+        const ELEMENT: u64 = 48;
+        const BUCKET: u64 = 16;
+        let entries = u64::from(self.entries);
+        let (key, value) =
+            (u64::from(self.key.next_multiple_of(8)), u64::from(self.value.next_multiple_of(8)));
+        match self.kind {
+            ARRAY => entries * value,
+            // A pointer to the CPUs' copies.
+            PERCPU_ARRAY => entries * (8 + value * cpus),
+            _ => {
+                let elements =
+                    if self.flags & NO_PREALLOC == 0 { entries * (ELEMENT + key + value) } else { 0 };
+                entries.next_power_of_two() * BUCKET + elements
+            }
+        }
+    }
+
     /// Opens the pin in `directory` and compares all that the kernel tells of it; aya would adopt any map.
     pub(super) fn open(&self, directory: &Path) -> Result<MapData, Error> {
         let path = directory.join(self.name);
