@@ -9,6 +9,7 @@ use crate::desired::DrainStage;
 use crate::model::{Affinity, BackendId, ObjectName, Protocol, Sid, VipKey};
 use crate::status::{
     BackendSummary, Condition, Interface, NodeStatus, NotReady, PeerStatus, RouteStatus, RuleStatus, Source,
+    Work,
 };
 
 fn name(namespace: &str, name: &str) -> ObjectName {
@@ -153,5 +154,6 @@ pub(crate) fn status() -> NodeStatus {
             },
         ],
         unreachable: vec!["2001:db8:ff01:2:e001::".parse().unwrap()],
+        work: Work { ring_builds: 2, map_writes: 40, route_changes: 700 },
     }
 }
