@@ -26,7 +26,7 @@ pub use families::{FAMILIES, Family, Ipv4Routes};
 pub use gateway::{Gateway, weir_binary};
 pub use live::{Live, SOON};
 pub use objects::{Objects, PORT, endpoint, rule, rule_on};
-pub use observe::{Reasons, Sender};
+pub use observe::{Reasons, Sender, addressed_to};
 pub use routers::BGP_PASSWORD;
 
 /// A tenant: its VPC, its VIP, its pods' table on a worker.
