@@ -377,6 +377,7 @@ impl Core {
                 role,
                 established,
                 synced: established && peer.end_of_rib_sent,
+                carries: peer.carries,
             };
             self.state.apply(Event::Peer(status), Instant::now());
         }
