@@ -2,6 +2,7 @@
 /* From a matched VIP to the encapsulated frame: steps 7 and 11 of docs/packet-path.md. */
 #pragma once
 #include "hash.h"
+#include "observe.h"
 
 /* What the parse found. `vip` and the offsets hold once a rule matched. */
 struct flow {
@@ -11,6 +12,7 @@ struct flow {
 	__u32 vip;    /* index into vip_state */
 	__u32 l2;     /* bytes before the IPv6 header */
 	__u32 inner;  /* bytes of the IPv6 packet, from its header */
+	__u32 traced; /* run by `weir trace`: constant 0 on the fast path */
 	__u32 first;  /* first four bytes of its header: version, traffic class, flow label */
 };
 
@@ -68,6 +70,8 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 	if (!block)
 		return DROP(R_INTERNAL);
 	backend = READ_ONCE(block->slot[slot % SLOTS_PER_BLOCK]);
+	if (f->traced)
+		trace_choice(c, f->vip, slot, backend);
 	if (!backend)
 		return DROP(R_NO_BACKEND);
 	b = find_backend(backend);
@@ -94,6 +98,9 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 	pmtu = READ_ONCE(b->pmtu);
 	if (pmtu && pmtu < mtu)
 		mtu = pmtu;
+	ifindex = hop->ifindex;
+	if (f->traced)
+		trace_hop(c, ifindex, mtu);
 	if (mtu < MIN_FABRIC_MTU)
 		return DROP(R_FABRIC_MTU);
 	if (f->inner + ENCAP_LEN > mtu)
@@ -117,9 +124,10 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 	*(__u64 *)(d + 38) = p[0];
 	*(__u64 *)(d + 46) = p[1];
 
-	count_packet(find_vip_counter(f->vip), f->inner);
-	count_packet(find_backend_counter(backend), f->inner);
-	ifindex = hop->ifindex;
+	if (!f->traced) {
+		count_packet(find_vip_counter(f->vip), f->inner);
+		count_packet(find_backend_counter(backend), f->inner);
+	}
 	if (ifindex == ingress(c))
 		return OUT(XDP_TX, reason);
 	return OUT(redirect(ifindex), reason);

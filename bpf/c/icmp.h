@@ -6,31 +6,16 @@
 
 /* 1280 bytes in all: IPv6 and ICMPv6 header, and this much of the packet. A packet too big is always longer. */
 #define PTB_QUOTE 1232
-#define TOKEN 1000000000ULL
 
-/* One token of this CPU's bucket, which refills by `icmp_rate` a second. */
-inline_always int take_token(void)
+/* One token of this CPU's bucket, which refills by `icmp_rate` a second. A traced frame takes none, and is told the same. */
+inline_always int take_token(ctx_t *c)
 {
-	struct bucket *b = find_bucket();
-	__u64 now, passed, full;
+	struct bucket *b = find_bucket(), copy;
 
 	if (!b || !weir_cfg.icmp_rate)
 		return 0;
-	full = weir_cfg.icmp_rate * TOKEN;
-	now = now_ns();
-	passed = now - b->last_ns;
-	/* A second refills it whole; the bound also keeps the product in 64 bits. */
-	if (!b->last_ns || passed >= TOKEN)
-		b->tokens = full;
-	else
-		b->tokens += passed * weir_cfg.icmp_rate;
-	if (b->tokens > full)
-		b->tokens = full;
-	b->last_ns = now ? now : 1;
-	if (b->tokens < TOKEN)
-		return 0;
-	b->tokens -= TOKEN;
-	return 1;
+	copy = *b;
+	return spend(traced(c) ? &copy : b, weir_cfg.icmp_rate, now_ns());
 }
 
 inline_always __u16 fold(__u64 sum)
@@ -69,7 +54,7 @@ subprogram int packet_too_big(ctx_t *c, __u32 l2, __u32 mtu)
 		return DROP(R_INTERNAL);
 	if (no_reply_to(&ip))
 		return DROP(R_TOO_BIG_SILENT);
-	if (!take_token())
+	if (!take_token(c))
 		return DROP(R_RATE_LIMITED);
 	if (grow_head(c, shift))
 		return DROP(R_NO_HEADROOM);
@@ -127,7 +112,7 @@ inline_always int echo_reply(ctx_t *c, __u32 l2)
 	ip = d + l2;
 	if (no_reply_to(ip))
 		return DROP(R_ICMP_UNHANDLED);
-	if (!take_token())
+	if (!take_token(c))
 		return DROP(R_RATE_LIMITED);
 	swap_macs(d);
 	for (i = 0; i < 4; i++) {

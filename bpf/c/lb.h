@@ -43,7 +43,7 @@ subprogram int slow_path(ctx_t *c)
 	if (weir_cfg.role & ROLE_FABRIC && ip.dst8[0] == weir_cfg.src_hi && ip.dst8[1] == weir_cfg.selftest_lo) {
 		struct shared *s = find_state();
 
-		if (s)
+		if (s && !traced(c))
 			__sync_fetch_and_add(&s->selftest_seen, 1);
 		return DROP(R_SELF_TEST);
 	}
@@ -52,6 +52,7 @@ subprogram int slow_path(ctx_t *c)
 
 	if (!lookup(ip.dst, 0, 0))
 		return OUT(LEFT, R_NOT_VIP);
+	f.traced = !!traced(c);
 	f.l2 = l2;
 	f.inner = 40 + bpf_ntohs(ip.payload);
 	f.first = ip.flow;
@@ -130,6 +131,7 @@ inline_always int decide(ctx_t *c)
 	f.ports = ports;
 	f.proto = proto;
 	f.vip = *vip;
+	f.traced = 0;
 	f.l2 = ETH_HLEN;
 	f.inner = 40 + plen;
 	f.first = w;

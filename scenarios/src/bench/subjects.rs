@@ -14,7 +14,7 @@ use weir::dataplane::bpf::{Mode, Params, TestRig};
 use weir::flow::{HashKey, MemTables};
 use weir::maglev::{self, Eligible, Member, RingSpec, Seed};
 use weir::model::{BackendId, RingSize};
-use weir_bpf::abi::{Affinity, Backend, Config, NextHop, ROLE_UPLINK, Reason, VipWord, pack_nh};
+use weir_bpf::abi::{Affinity, Backend, Config, NextHop, ROLE_UPLINK, Reason, VipWord, Watch, pack_nh};
 
 use super::trampoline::program;
 use crate::packets::build::{self, ACK, FROM, TCP, TO};
@@ -145,8 +145,16 @@ impl Weir {
             build: 0,
         };
         let limits = Limits { vips: 4096, backends: 1024, ring_slots: 1 << 17, next_hops: 256 };
-        let params =
-            Params { pins: pins.into(), interfaces: Vec::new(), limits, mode: Mode::Native, constants };
+        // As a gateway has it by default.
+        let watch = Watch { drop_samples: 10, pad: 0 };
+        let params = Params {
+            pins: pins.into(),
+            interfaces: Vec::new(),
+            limits,
+            mode: Mode::Native,
+            constants,
+            watch,
+        };
         let mut rig = TestRig::load(&params).context("load the load balancer")?;
         let mut tables = MemTables::new();
         for n in 1..=BACKENDS {

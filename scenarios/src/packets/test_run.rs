@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use weir::dataplane::Limits;
-use weir::dataplane::bpf::{Mode, Params, TestRig};
+use weir::dataplane::bpf::{Mode, Params, TestRig, TraceRun};
 use weir_bpf::abi::Reason;
 
 use super::{Arm, Case, Increments, Ingress, Outcome, Totals, World};
@@ -30,6 +30,25 @@ pub fn params(world: &World, ingress: Ingress, pins: &Path) -> Params {
         limits: Limits { vips: 256, backends: 256, ring_slots: 1 << 18, next_hops: 256 },
         mode: Mode::Native,
         constants: world.config(ingress),
+        watch: weir_bpf::abi::Watch::default(),
+    }
+}
+
+impl TestRunArm {
+    /// Runs a case as `weir trace` does: what the program wrote down, and what it counted all the same.
+    ///
+    /// # Errors
+    /// Why it could not be run.
+    pub fn trace(&mut self, case: &Case) -> anyhow::Result<(TraceRun, Increments)> {
+        let indices = self.indices;
+        let (_, rig, ifindex) = self
+            .rigs
+            .iter_mut()
+            .find(|(ingress, ..)| *ingress == case.ingress)
+            .ok_or_else(|| anyhow::anyhow!("no world was loaded"))?;
+        let before = totals(rig, indices);
+        let run = rig.trace(*ifindex, &case.frame)?;
+        Ok((run, Increments::between(&before, &totals(rig, indices))))
     }
 }
 

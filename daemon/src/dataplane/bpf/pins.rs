@@ -3,6 +3,7 @@
 //! ```text
 //! <pins>/maps-<tag>/<map>            one set of maps; the tag states layout version and limits
 //! <pins>/maps-<tag>/lb-<interface>   the program that uses them on an interface
+//! <pins>/maps-<tag>/{capture-<interface>,captures}   while somebody captures: the program in the slot, what it writes to
 //! <pins>/root-v1/<interface>/{slots,program,link}   shared with other owners, frozen
 //! ```
 
@@ -13,8 +14,8 @@ use std::path::{Path, PathBuf};
 use aya::maps::MapData;
 use sha2::{Digest as _, Sha256};
 use weir_bpf::abi::{
-    Backend, BackendMeta, Bucket, Counter, LAYOUT_VERSION, Name, NextHop, ROOT_SLOTS, ROOT_VERSION, Reason,
-    RingBlock, RingMeta, Shared, VipKey, VipMeta,
+    Backend, BackendMeta, Bucket, Counter, EVENT_RING, LAYOUT_VERSION, Name, NextHop, ROOT_SLOTS,
+    ROOT_VERSION, Reason, RingBlock, RingMeta, Sampler, Shared, VipKey, VipMeta,
 };
 
 use super::sys;
@@ -24,6 +25,7 @@ const HASH: u32 = 1;
 const ARRAY: u32 = 2;
 const PROG_ARRAY: u32 = 3;
 const PERCPU_ARRAY: u32 = 6;
+const RINGBUF: u32 = 27;
 const NO_PREALLOC: u32 = 1;
 const MMAPABLE: u32 = 1 << 10;
 
@@ -64,6 +66,8 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
         spec::<u32, Counter>("backend_counters", PERCPU_ARRAY, 0, limits.backends),
         spec::<u32, u64>("reasons", PERCPU_ARRAY, 0, reasons),
         spec::<u32, Bucket>("buckets", PERCPU_ARRAY, 0, 1),
+        spec::<u32, Sampler>("samplers", PERCPU_ARRAY, 0, reasons),
+        spec::<(), ()>("events", RINGBUF, 0, EVENT_RING),
         spec::<u32, VipMeta>("vip_meta", ARRAY, 0, limits.vips),
         spec::<u32, RingMeta>("ring_meta", HASH, NO_PREALLOC, limits.vips),
         spec::<u32, BackendMeta>("backend_meta", ARRAY, 0, limits.backends),
