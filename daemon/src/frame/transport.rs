@@ -138,7 +138,8 @@ fn icmp(d: &mut Decoder, protocol: u8, rest: &[u8], expected: Option<u16>) {
 /// Names of RFC 4443 and RFC 792.
 fn meaning(protocol: u8, kind: u8, code: u8) -> &'static str {
     match (protocol, kind, code) {
-        (ICMPV6, 1, _) => "destination unreachable",
+        (ICMP, 3, 4) => "fragmentation needed",
+        (ICMPV6, 1, _) | (ICMP, 3, _) => "destination unreachable",
         (ICMPV6, 2, _) => "Packet Too Big",
         (ICMPV6, 3, _) | (ICMP, 11, _) => "time exceeded",
         (ICMPV6, 4, _) | (ICMP, 12, _) => "parameter problem",
@@ -148,8 +149,6 @@ fn meaning(protocol: u8, kind: u8, code: u8) -> &'static str {
         (ICMPV6, 134, _) => "router advertisement",
         (ICMPV6, 135, _) => "neighbour solicitation",
         (ICMPV6, 136, _) => "neighbour advertisement",
-        (ICMP, 3, 4) => "fragmentation needed",
-        (ICMP, 3, _) => "destination unreachable",
         (ICMP, 5, _) => "redirect",
         _ => "unnamed",
     }
