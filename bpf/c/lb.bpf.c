@@ -7,34 +7,14 @@
 #include "capture.h"
 #endif
 
-/* A frame that `weir trace` runs, the long way: it is left to nobody, and counted nowhere. */
-subprogram int trace_frame(struct xdp_md *ctx)
-{
-	int r = slow_path(ctx), action = r & 0xff;
-	struct trace *t = traced(ctx);
-
-	if (t) {
-		t->reason = (__u32)r >> 8;
-		if (action == XDP_TX)
-			t->ifindex = ingress(ctx);
-	}
-	return action == LEFT ? XDP_PASS : action;
-}
-
 SEC("xdp.frags")
 int lb(struct xdp_md *ctx)
 {
-	int r;
 #ifdef WEIR_CAPTURE
-	__u64 id;
+	__u64 id = capture_received(ctx);
 #endif
+	int r = decide(ctx);
 
-	if (unlikely(traced(ctx)))
-		return trace_frame(ctx);
-#ifdef WEIR_CAPTURE
-	id = capture_received(ctx);
-#endif
-	r = decide(ctx);
 #ifdef WEIR_CAPTURE
 	if (id)
 		capture_outcome(ctx, id, r);

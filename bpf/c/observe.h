@@ -4,6 +4,11 @@
 
 #define TOKEN 1000000000ULL
 
+/* Verdict of a step: an XDP action or LEFT, and the reason to count. */
+#define LEFT 7
+#define OUT(ACTION, REASON) ((ACTION) | (REASON) << 8)
+#define DROP(REASON) OUT(XDP_DROP, REASON)
+
 /* The metadata of a traced frame; none has it on the wire. Its results are written there, so that runs share nothing. */
 inline_always struct trace *traced(ctx_t *c)
 {
@@ -33,6 +38,19 @@ inline_always void trace_hop(ctx_t *c, __u32 ifindex, __u32 mtu)
 		t->ifindex = ifindex;
 		t->mtu = mtu;
 	}
+}
+
+/* A frame's verdict. A traced one is left to nobody, and its reason becomes one that nothing counts. */
+inline_always int trace_end(ctx_t *c, int r)
+{
+	struct trace *t = traced(c);
+
+	if (!t)
+		return r;
+	t->reason = (__u32)r >> 8;
+	if ((r & 0xff) == XDP_TX)
+		t->ifindex = ingress(c);
+	return (r & 0xff) == LEFT ? OUT(XDP_PASS, R_COUNT) : OUT(r & 0xff, R_COUNT);
 }
 
 /* Whether `b`, which refills by `rate` a second and holds no more, has a token; `b` is then one poorer. */

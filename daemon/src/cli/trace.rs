@@ -201,6 +201,7 @@ fn backend(traced: &TracedFrame) -> String {
 fn oracle(traced: &TracedFrame) -> String {
     match &traced.oracle {
         Oracle::Differs(how) => format!("the packet path in Rust DIFFERS: {how}; report it"),
+        Oracle::OtherHop => "the daemon is away: the kernel was asked for the next hop".into(),
         Oracle::Unasked | Oracle::Agrees => String::new(),
     }
 }

@@ -1,11 +1,11 @@
 //! What the live program makes of one frame, in the words of rules and backends, beside what the packet path in Rust says.
 
 use serde::Serialize;
-use weir_bpf::abi::{Config, Reason, Trace};
+use weir_bpf::abi::{Config, NextHop, Reason, Trace};
 
 use super::{Exit, ExplainedBackend, ExplainedRing, HopRow, Image, exit_of};
 use crate::dataplane::bpf::{LiveProgram, Maps, TraceRun, interface_name};
-use crate::flow::{self, Surroundings};
+use crate::flow::{self, NextHops, Surroundings};
 use crate::frame::{self, Layer};
 use crate::model::{ObjectName, Sid, VipKey};
 
@@ -66,6 +66,8 @@ pub enum Oracle {
     Unasked,
     /// Verdict, reason and bytes are equal.
     Agrees,
+    /// They are but for the next hop, which the program had from the kernel: the daemon's heartbeat is lost.
+    OtherHop,
     /// They are not: what differs.
     Differs(String),
 }
@@ -146,7 +148,31 @@ fn ask_oracle(
     run: &TraceRun,
     reason: Reason,
 ) -> Oracle {
-    let decision = flow::decide(constants, maps, &mut Surroundings::default(), ifindex, bytes);
+    // Its token bucket is full; the program's may be empty.
+    if reason == Reason::RateLimited {
+        return Oracle::Unasked;
+    }
+    let said = compare(constants, maps, NextHops::Table, ifindex, bytes, run, reason);
+    let (Oracle::Differs(_), Ok(macs)) = (&said, <[u8; 12]>::try_from(&run.frame[..12])) else { return said };
+    let hop = NextHop { macs, ifindex: run.trace.ifindex, mtu: run.trace.mtu, flags: 0 };
+    let answer = |_| Some(hop).filter(|hop| hop.ifindex != 0);
+    match compare(constants, maps, NextHops::Fib(&answer), ifindex, bytes, run, reason) {
+        Oracle::Agrees => Oracle::OtherHop,
+        _ => said,
+    }
+}
+
+fn compare(
+    constants: &Config,
+    maps: &Maps,
+    next_hops: NextHops<'_>,
+    ifindex: u32,
+    bytes: &[u8],
+    run: &TraceRun,
+    reason: Reason,
+) -> Oracle {
+    let mut around = Surroundings { next_hops, fragments: maps.fragments(), ..Surroundings::default() };
+    let decision = flow::decide(constants, maps, &mut around, ifindex, bytes);
     if decision.reason != reason {
         return Oracle::Differs(format!("it says {}: {}", decision.reason.name(), decision.reason.help()));
     }

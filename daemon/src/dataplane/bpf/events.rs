@@ -31,7 +31,7 @@ impl DropEvents {
     /// Opens the ring buffer of the set in `directory`. Needs a tokio runtime.
     pub fn open(directory: &Path) -> Result<Self, Error> {
         // Its size does not depend on limits.
-        let limits = Limits { vips: 1, backends: 1, ring_slots: 16, next_hops: 1 };
+        let limits = Limits::default();
         let spec: MapSpec = specs(&limits)
             .into_iter()
             .find(|spec| spec.name == "events" && spec.entries == EVENT_RING)

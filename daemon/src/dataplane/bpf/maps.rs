@@ -19,7 +19,7 @@ use super::pins::specs;
 use super::sys;
 use crate::dataplane::tables::{BackendEntry, VipEntry, blocks_for};
 use crate::dataplane::{BackendRecord, Dataplane, Error, Limits, RingRecord, Tables, VipRecord};
-use crate::flow::{MemTables, View};
+use crate::flow::{Fragments, MemTables, View};
 use crate::model::{BackendId, ObjectName, Protocol, Sid, VipKey, mapped, unmapped};
 
 type Bytes<const N: usize> = Array<MapData, [u8; N]>;
@@ -31,6 +31,8 @@ const BACKEND_META: usize = size_of::<BackendMeta>();
 const COUNTER: usize = size_of::<Counter>();
 const SAMPLER: usize = size_of::<Sampler>();
 const NAME: usize = size_of::<Name>();
+const FRAGMENT_KEY: usize = size_of::<abi::FragmentKey>();
+const FRAGMENT: usize = size_of::<abi::Fragment>();
 
 /// One set of pinned maps, opened for reading and writing.
 pub struct Maps {
@@ -55,6 +57,7 @@ pub struct Maps {
     backend_carried: Bytes<COUNTER>,
     reason_carried: Array<MapData, u64>,
     names: HashMap<MapData, u64, [u8; NAME]>,
+    fragments: HashMap<MapData, [u8; FRAGMENT_KEY], [u8; FRAGMENT]>,
 }
 
 /// The map form of a key.
@@ -144,6 +147,7 @@ impl Maps {
             backend_carried: open!(Array "backend_carried"),
             reason_carried: open!(Array "reason_carried"),
             names: open!(HashMap "names"),
+            fragments: open!(HashMap "fragments"),
         })
     }
 
@@ -218,6 +222,19 @@ impl Maps {
         Ok(())
     }
 
+    /// Forgets every first fragment that was seen: for test rigs.
+    pub fn forget_fragments(&mut self) -> Result<(), Error> {
+        let known: Result<Vec<_>, _> = self.fragments.keys().collect();
+        for key in known.map_err(|e| Error::map("read", "fragments", e))? {
+            match self.fragments.remove(&key) {
+                // The kernel may have forgotten it meanwhile.
+                Ok(()) | Err(MapError::KeyNotFound) => {}
+                Err(e) => return Err(Error::map("delete from", "fragments", e)),
+            }
+        }
+        Ok(())
+    }
+
     /// Packets and bytes sent for a VIP index, all CPUs and earlier layouts together.
     pub fn vip_total(&self, index: u32) -> Counter {
         total(&self.vip_counters, &self.vip_carried, index)
@@ -242,6 +259,12 @@ impl Maps {
             Some(values.iter().map(|value| bytemuck::cast::<_, Sampler>(*value).lost).sum::<u64>())
         };
         Reason::ALL.iter().filter_map(of).sum()
+    }
+
+    /// What first fragments have told.
+    pub fn fragments(&self) -> Fragments {
+        let known = self.fragments.iter().filter_map(Result::ok);
+        known.map(|(key, value)| (bytemuck::cast(key), bytemuck::cast(value))).collect()
     }
 
     /// Adds the totals of another set of maps, which nothing counts into any more.
