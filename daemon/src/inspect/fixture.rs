@@ -59,6 +59,7 @@ pub(crate) fn image() -> Image {
             .map(|r| ExitRow::new(*r, if *r == Reason::NoRule { 5 } else { 0 }))
             .collect(),
         self_test_frames: 3,
+        drop_events_lost: 3,
     }
 }
 
