@@ -15,6 +15,7 @@ mod signals;
 mod sysctl;
 #[cfg(test)]
 mod tests;
+mod worker;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -44,6 +45,8 @@ use crate::route::{self, AnnounceState, Decision, Fitness, Forwarding, Leave, Sp
 use crate::source::file::FileSource;
 use crate::state::State;
 use crate::status::{NodeStatus, VERSION};
+
+pub use self::worker::{detach as detach_worker, worker};
 
 /// Least time between two reports; a burst of changes is one.
 const REPORT: Duration = Duration::from_millis(200);

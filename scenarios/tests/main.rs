@@ -16,3 +16,4 @@ mod regions;
 mod rules;
 mod sharing;
 mod wire;
+mod worker;

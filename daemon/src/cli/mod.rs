@@ -14,6 +14,7 @@ pub mod show;
 mod show_daemon;
 #[cfg(test)]
 mod tests;
+mod worker;
 
 use std::io::Write;
 
@@ -68,6 +69,8 @@ pub struct Cli {
 enum Verb {
     /// Run a gateway: load the data plane, serve VIPs, announce them
     Gateway(gateway::Args),
+    /// Run a worker: take packets out of their outer headers, deliver them, let replies out
+    Worker(worker::Args),
     /// Show what is loaded, announced and counted
     Show(show::Args),
     /// Say which backend a flow goes to, and why
@@ -87,6 +90,7 @@ impl Cli {
     pub fn run(self, out: &mut dyn Write) -> Exit {
         let done = logging::start(self.log_format, &self.log).and_then(|()| match self.verb {
             Verb::Gateway(args) => gateway::run(&args),
+            Verb::Worker(args) => worker::run(&args, out),
             Verb::Show(args) => show::run(&args, out),
             Verb::Explain(args) => explain::run(&args, out),
             Verb::Check(args) => check::run(&args, out),

@@ -7,6 +7,7 @@ pub mod cases;
 pub mod native;
 pub mod oracle;
 pub mod test_run;
+pub mod worker;
 pub mod world;
 
 use std::collections::BTreeMap;

@@ -13,6 +13,7 @@ mod live;
 mod objects;
 mod observe;
 mod routers;
+mod worker;
 
 use std::path::PathBuf;
 
@@ -23,6 +24,7 @@ pub use live::{Live, SOON};
 pub use objects::{Objects, PORT, endpoint, rule, rule_on};
 pub use observe::{Reasons, Sender};
 pub use routers::BGP_PASSWORD;
+pub use worker::{Pod, WorkerKind, second_endpoint};
 
 /// A tenant: its VPC, its VIP, its pods' table on a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -75,6 +77,8 @@ pub struct Region {
     pub fabric_mtu: u32,
     /// How routes come about.
     pub routing: Routing,
+    /// Who takes packets out of their outer headers on the workers.
+    pub worker_kind: WorkerKind,
     /// BGP restart time told by gateways, in seconds.
     pub restart_time: u16,
     /// Timers of the gateways, as in their configuration.
@@ -89,6 +93,7 @@ impl Default for Region {
             workers: 3,
             fabric_mtu: 1600,
             routing: Routing::Bgp,
+            worker_kind: WorkerKind::Kernel,
             restart_time: 20,
             timers: "drain: 1s, gracefulShutdown: 1s".into(),
         }
@@ -187,7 +192,10 @@ impl Region {
             self.gateway_node(t, n);
         }
         for n in 1..=self.workers {
-            self.worker(t, n);
+            match self.worker_kind {
+                WorkerKind::Kernel => self.worker(t, n),
+                WorkerKind::Direct | WorkerKind::Edge => self.weir_worker(t, n),
+            }
         }
         match self.routing {
             Routing::Static => {

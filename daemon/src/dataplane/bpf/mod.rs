@@ -4,10 +4,10 @@
 //! another layout, or other limits, finds none: it fills a new set while the old program serves from the old one, then flips.
 
 mod maps;
-mod mmap;
-mod pins;
+pub(crate) mod mmap;
+pub(crate) mod pins;
 mod root;
-mod sys;
+pub(crate) mod sys;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
