@@ -60,6 +60,8 @@ impl Region {
             .forwarding()
             .address("eth0", &format!("{net}:2/64"))
             .route(&format!("default via {net}:1"))
+            // What nobody takes must not go back where it came from.
+            .route(&format!("unreachable {}", self.worker_locator(n)))
             .route(&format!("198.51.100.0/24 via {net}:1 dev eth0"));
         let mut pods: Vec<(String, String, String)> = TENANTS
             .iter()
@@ -215,6 +217,18 @@ impl Live {
             ready: None,
         };
         Ok(self.worker(n)?.spawn(&process)?)
+    }
+
+    /// The `weir` command in a worker's node, with the worker's configuration: its output.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn weir_worker(&self, n: u16, arguments: &[&str]) -> anyhow::Result<String> {
+        let binary = weir_binary(None)?.display().to_string();
+        let line = std::iter::once(binary.as_str())
+            .chain(arguments.iter().copied())
+            .chain(["--config", "worker.yaml"]);
+        Ok(self.worker(n)?.run(line)?)
     }
 
     /// Prepares and starts all workers, and waits until every binding is in effect.

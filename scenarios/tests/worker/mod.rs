@@ -1,7 +1,11 @@
 //! `weir worker` over the wire: packets out of their outer headers into pods, and only what may go out of them.
 
 mod delivery;
+mod ipv4;
+mod life;
 mod packets;
+mod refusal;
+mod sizes;
 
 use scenarios::region::{Region, WorkerKind};
 
