@@ -24,6 +24,9 @@ struct vip_key {
 	__u8 proto;
 	__u8 pad;
 };
+struct sid {
+	__u8 bytes[16];
+};
 struct ring_block {
 	__u32 slot[SLOTS_PER_BLOCK];
 } __attribute__((aligned(64)));

@@ -2,12 +2,16 @@
 // The load balancer's slot program, and the heartbeat that the daemon runs.
 #include "env_bpf.h"
 #include "lb.h"
+#include "reply.h"
 
 SEC("xdp.frags")
 int lb(struct xdp_md *ctx)
 {
 	int r = decide(ctx);
 
+	/* What the fabric brings into the block may be a reply on its way out. */
+	if (r == OUT(LEFT, R_NOT_VIP))
+		r = edge_reply(ctx, r);
 	count_reason((__u32)r >> 8);
 	if ((r & 0xff) != LEFT)
 		return r & 0xff;

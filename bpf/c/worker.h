@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /* The worker's decision for one frame from the fabric: steps W1 to W7 of docs/packet-path.md. */
 #pragma once
+#include "ecn.h"
 
 #define LEFT 7
 #define OUT(ACTION, REASON) ((ACTION) | (REASON) << 8)
@@ -21,19 +22,6 @@ inline_always void count_packet(struct w_counter *n, __u32 bytes)
 		n->packets++;
 		n->bytes += bytes;
 	}
-}
-
-inline_always __u16 fold16(__u32 sum)
-{
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return sum;
-}
-
-/* A checksum after a 16-bit word that it covers has changed (RFC 1624, equation 3). */
-inline_always __u16 recheck(__u16 sum, __u16 from, __u16 to)
-{
-	return ~fold16((__u16)~sum + (__u16)~from + to);
 }
 
 /* Finds the MSS option of a SYN: `*at` is the offset of its two bytes. 0 when there is none. A TCP header without one means 536
@@ -115,18 +103,10 @@ subprogram int refuse(__u32 sid, __u32 reason)
 	return find_sid(&k.key) ? DROP(reason) : OUT(LEFT, WR_UNKNOWN_SID);
 }
 
-/* ECN of the packet taken out (RFC 6040 section 4.2): -1 to drop it. */
-inline_always int inner_ecn(__u32 outer, __u32 inner)
-{
-	if (outer == 3)
-		return inner ? 3 : -1;
-	return outer == 1 && inner == 2 ? 1 : (int)inner;
-}
-
 inline_always int decapsulate(frame_t *c)
 {
 	void *d = data(c), *e = data_end(c), *o, *in;
-	__u32 l2 = ETH_HLEN, payload, sid, word, length, index, i, to, tcp;
+	__u32 l2 = ETH_HLEN, payload, sid, length, index, to, tcp;
 	union sid_lookup k;
 	struct w_binding *b;
 	struct w_endpoint *point;
@@ -136,7 +116,6 @@ inline_always int decapsulate(frame_t *c)
 	__u32 macs2, headers;
 	__u32 *found;
 	__u16 type;
-	int ecn;
 
 	/* W1 */
 	if (d + ETH_HLEN > e)
@@ -242,25 +221,8 @@ inline_always int decapsulate(frame_t *c)
 		return DROP(WR_NO_ENDPOINT);
 
 	/* W6: what the fabric marked is told the endpoint. */
-	word = bpf_ntohs(*(__u16 *)o) >> 4 & 3;
-	if (next == P_IPV6) {
-		i = bpf_ntohs(*(__u16 *)in) >> 4 & 3;
-		ecn = inner_ecn(word, i);
-		if (ecn < 0)
-			return DROP(WR_CONGESTION);
-		if (ecn != (int)i)
-			*(__u8 *)(in + 1) = (*(__u8 *)(in + 1) & 0xcf) | ecn << 4;
-	} else {
-		i = *(__u8 *)(in + 1) & 3;
-		ecn = inner_ecn(word, i);
-		if (ecn < 0)
-			return DROP(WR_CONGESTION);
-		if (ecn != (int)i) {
-			type = *(__u16 *)in;
-			*(__u8 *)(in + 1) = (*(__u8 *)(in + 1) & 0xfc) | ecn;
-			*(__u16 *)(in + 10) = recheck(*(__u16 *)(in + 10), type, *(__u16 *)in);
-		}
-	}
+	if (copy_congestion(in, next == P_IPV6, *(__u16 *)o) < 0)
+		return DROP(WR_CONGESTION);
 	macs = *(__u64 *)d;
 	macs2 = *(__u32 *)(d + 8);
 	if (proto == P_TCP)

@@ -106,6 +106,7 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let rescan = source.rescan_handle();
     let stop = CancellationToken::new();
     let files = tokio::spawn(source.run(events_in.clone(), stop.clone()));
+    sysctl::ensure_ipv4(config.fabric.iter().filter(|f| !config.uplinks.contains(f)).map(String::as_str));
     let mut bpf = Bpf::open(&params(&config, &interfaces))?;
     let maps = bpf.take_maps().ok_or_else(|| lost("maps"))?;
     let adopted = bpf.adopted();

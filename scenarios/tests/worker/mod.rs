@@ -1,6 +1,7 @@
 //! `weir worker` over the wire: packets out of their outer headers into pods, and only what may go out of them.
 
 mod delivery;
+mod edge;
 mod ipv4;
 mod life;
 mod packets;

@@ -14,7 +14,7 @@ use aya::maps::MapData;
 use sha2::{Digest as _, Sha256};
 use weir_bpf::abi::{
     Backend, BackendMeta, Bucket, Counter, Fragment, FragmentKey, LAYOUT_VERSION, Name, NextHop, ROOT_SLOTS,
-    ROOT_VERSION, Reason, RingBlock, RingMeta, Shared, VipKey, VipMeta,
+    ROOT_VERSION, Reason, RingBlock, RingMeta, Shared, SidBytes, VipKey, VipMeta,
 };
 
 use super::sys;
@@ -71,6 +71,8 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
         spec::<u32, Counter>("vip_carried", ARRAY, 0, limits.vips),
         spec::<u32, Counter>("backend_carried", ARRAY, 0, limits.backends),
         spec::<u32, u64>("reason_carried", ARRAY, 0, reasons),
+        // Backends of one table share a SID.
+        spec::<SidBytes, u64>("reply_sources", HASH, 0, limits.backends),
         spec::<u64, Name>("names", HASH, NO_PREALLOC, names),
         spec::<FragmentKey, Fragment>("fragments", LRU_HASH, 0, limits.fragments),
     ]
