@@ -17,3 +17,4 @@ mod regions;
 mod rules;
 mod sharing;
 mod wire;
+mod worker;
