@@ -1,7 +1,11 @@
 //! The packet path's own C headers, compiled for this machine: tests and fuzzers run frames through them without a kernel.
 #![allow(unsafe_code, reason = "calls the C half with pointers into buffers that outlive the call")]
 
-use crate::abi::{Backend, Bucket, Config, Counter, NextHop, Reason, RingBlock, Shared, VipKey};
+use bytemuck::Zeroable as _;
+
+use crate::abi::{
+    Backend, Bucket, Config, Counter, Fragment, FragmentKey, NextHop, Reason, RingBlock, Shared, VipKey,
+};
 
 /// Bytes before the frame that the path may grow into, as drivers give (XDP_PACKET_HEADROOM).
 pub const HEADROOM: usize = 256;
@@ -34,6 +38,10 @@ pub struct Tables {
     pub state: Shared,
     /// `buckets` of one CPU.
     pub bucket: Bucket,
+    /// `fragments`, which here forgets nothing: the keys in the order in which they came …
+    pub fragment_keys: Vec<FragmentKey>,
+    /// … and the values.
+    pub fragments: Vec<Fragment>,
     /// `bpf_jiffies64`.
     pub jiffies: u64,
     /// `bpf_ktime_get_coarse_ns`.
@@ -57,6 +65,8 @@ impl Tables {
             reasons: vec![0; Reason::ALL.len()],
             state: Shared::default(),
             bucket: Bucket::default(),
+            fragment_keys: Vec::new(),
+            fragments: Vec::new(),
             jiffies: 1,
             now_ns: 1,
             fib: None,
@@ -91,11 +101,15 @@ struct World {
     reasons: *mut u64,
     state: *mut Shared,
     bucket: *mut Bucket,
+    fragment_keys: *mut FragmentKey,
+    fragments: *mut Fragment,
     n_keys: u32,
     n_words: u32,
     n_blocks: u32,
     n_backends: u32,
     n_hops: u32,
+    n_fragments: u32,
+    max_fragments: u32,
     jiffies: u64,
     now_ns: u64,
     fib: NextHop,
@@ -120,6 +134,9 @@ pub fn run(tables: &mut Tables, ingress: u32, frame: &[u8]) -> Outcome {
     assert_eq!(size, size_of::<World>(), "env_native.h and native.rs disagree on struct world");
     tables.vip_counters.resize(tables.words.len(), Counter::default());
     tables.backend_counters.resize(tables.backends.len(), Counter::default());
+    let known = tables.fragments.len();
+    tables.fragment_keys.resize(known + 1, FragmentKey::zeroed());
+    tables.fragments.resize(known + 1, Fragment::zeroed());
     let (keys, mut indices): (Vec<_>, Vec<_>) = tables.vips.iter().copied().unzip();
     let mut buffer = vec![0xaa; HEADROOM];
     buffer.extend_from_slice(frame);
@@ -138,11 +155,15 @@ pub fn run(tables: &mut Tables, ingress: u32, frame: &[u8]) -> Outcome {
         reasons: tables.reasons.as_mut_ptr(),
         state: &raw mut tables.state,
         bucket: &raw mut tables.bucket,
+        fragment_keys: tables.fragment_keys.as_mut_ptr(),
+        fragments: tables.fragments.as_mut_ptr(),
         n_keys: keys.len() as u32,
         n_words: tables.words.len() as u32,
         n_blocks: tables.blocks.len() as u32,
         n_backends: tables.backends.len() as u32,
         n_hops: tables.hops.len() as u32,
+        n_fragments: known as u32,
+        max_fragments: known as u32 + 1,
         jiffies: tables.jiffies,
         now_ns: tables.now_ns,
         fib: tables.fib.unwrap_or_default(),
@@ -156,6 +177,8 @@ pub fn run(tables: &mut Tables, ingress: u32, frame: &[u8]) -> Outcome {
     };
     // SAFETY: every pointer leads into a buffer above that outlives the call, with its length beside it.
     let result = unsafe { weir_native_run(&raw mut world) } as u32;
+    tables.fragment_keys.truncate(world.n_fragments as usize);
+    tables.fragments.truncate(world.n_fragments as usize);
     let (from, to) = (world.data as usize - start as usize, world.end as usize - start as usize);
     Outcome {
         action: result & 0xff,

@@ -287,8 +287,9 @@ impl Index {
         }
     }
 
-    fn inside_block(&self, rule: &CheckedRule) -> Option<Ipv6Addr> {
-        rule.vips.iter().copied().find(|v| self.site.block.contains(v))
+    fn inside_block(&self, rule: &CheckedRule) -> Option<IpAddr> {
+        let block = ipnet::IpNet::V6(self.site.block);
+        rule.vips.iter().copied().find(|vip| block.contains(vip))
     }
 
     fn resolve(&self, name: &Name, rule: &CheckedRule) -> Resolution {
@@ -324,7 +325,7 @@ impl Index {
         let served = Rule {
             name: ObjectName::clone(name),
             region: region.to_string(),
-            vips: rule.vips.iter().copied().map(IpAddr::V6).collect(),
+            vips: rule.vips.clone(),
             protocol: protocol(rule.transport),
             port: rule.port,
             affinity: match rule.affinity {
@@ -399,7 +400,7 @@ fn protocol(transport: Transport) -> Protocol {
 
 fn rule_keys(rule: &CheckedRule) -> impl Iterator<Item = VipKey> + '_ {
     let protocol = protocol(rule.transport);
-    rule.vips.iter().map(move |&v| VipKey { address: IpAddr::V6(v), protocol, port: rule.port })
+    rule.vips.iter().map(move |&address| VipKey { address, protocol, port: rule.port })
 }
 
 fn backend(rule: &CheckedRule, b: &CheckedBackend, endpoint: Option<Endpoint>) -> Backend {

@@ -97,13 +97,18 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     for setting in &unset {
         error!(interface = %setting.interface, reason = %setting.reason, "forwarding cannot be enabled");
     }
+    // The objects are read while the kernel makes room for the maps: either takes a good part of a start.
+    let (events_in, mut events) = mpsc::channel(1024);
+    let source = FileSource::new(&config.objects, config.timers.settle, config.timers.rescan);
+    let rescan = source.rescan_handle();
+    let stop = CancellationToken::new();
+    let files = tokio::spawn(source.run(events_in.clone(), stop.clone()));
     let mut bpf = Bpf::open(&params(&config, &interfaces))?;
     let maps = bpf.take_maps().ok_or_else(|| lost("maps"))?;
     let adopted = bpf.adopted();
     let forwarding = if datapath::forwarded(&bpf) { Forwarding::Preserved } else { Forwarding::NotPreserved };
     let readers = maps.directory().to_path_buf();
 
-    let (events_in, mut events) = mpsc::channel(1024);
     let (health_in, health) = watch::channel(Health::default());
     let (sids_in, mut sids) = watch::channel(BTreeSet::new());
     let self_test = selftest::rule(&config.node, &config.region, config.locator.self_test_sid());
@@ -113,11 +118,6 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let datapath = Datapath::start(bpf, maps, seed, datapath::Probe { rule: self_test, uplink }, outputs)?;
     let fabric: BTreeSet<String> = config.fabric.iter().cloned().collect();
     let (monitor, mut next_hops) = Monitor::spawn(fabric);
-
-    let source = FileSource::new(&config.objects, config.timers.settle, config.timers.rescan);
-    let rescan = source.rescan_handle();
-    let stop = CancellationToken::new();
-    let files = tokio::spawn(source.run(events_in.clone(), stop.clone()));
 
     let start = if adopted { Start::Restarted } else { Start::Fresh };
     let speaker = speaker(&config);

@@ -98,7 +98,7 @@ fn check(reconciler: &mut Reconciler<Mem>, desired: &Desired) {
 }
 
 fn limits() -> Limits {
-    Limits { vips: 12, backends: 24, ring_slots: 16 * 64 * 12, next_hops: 8 }
+    Limits { vips: 12, backends: 24, ring_slots: 16 * 64 * 12, next_hops: 8, ..Limits::default() }
 }
 
 fn reconciler() -> Reconciler<Mem> {
@@ -237,7 +237,7 @@ proptest! {
     /// cease every rule is exactly as asked.
     #[test]
     fn any_history_ends_as_desired(ops in prop::collection::vec(op(), 1..40)) {
-        let mut r = Reconciler::new(Mem::new(Limits { vips: 64, backends: 200, ring_slots: 16 * 64 * 64, next_hops: 8 }), SEED).unwrap();
+        let mut r = Reconciler::new(Mem::new(Limits { vips: 64, backends: 200, ring_slots: 16 * 64 * 64, next_hops: 8, ..Limits::default() }), SEED).unwrap();
         let mut rules: BTreeMap<ObjectName, Rule> = BTreeMap::new();
         let mut moved = 0_u16;
         for op in ops {

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use aya::maps::MapData;
 use sha2::{Digest as _, Sha256};
 use weir_bpf::abi::{
-    Backend, BackendMeta, Bucket, Counter, LAYOUT_VERSION, Name, NextHop, ROOT_SLOTS, ROOT_VERSION, Reason,
-    RingBlock, RingMeta, Shared, VipKey, VipMeta,
+    Backend, BackendMeta, Bucket, Counter, Fragment, FragmentKey, LAYOUT_VERSION, Name, NextHop, ROOT_SLOTS,
+    ROOT_VERSION, Reason, RingBlock, RingMeta, Shared, VipKey, VipMeta,
 };
 
 use super::sys;
@@ -24,6 +24,7 @@ const HASH: u32 = 1;
 const ARRAY: u32 = 2;
 const PROG_ARRAY: u32 = 3;
 const PERCPU_ARRAY: u32 = 6;
+const LRU_HASH: u32 = 9;
 const NO_PREALLOC: u32 = 1;
 const MMAPABLE: u32 = 1 << 10;
 
@@ -53,8 +54,8 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
     let reasons = Reason::ALL.len() as u32;
     let names = limits.backends.saturating_mul(2).saturating_add(limits.vips);
     vec![
-        // Each key may be the only one of its address, whose ownership is an entry too.
-        spec::<VipKey, u32>("vip_index", HASH, 0, limits.vips.saturating_mul(2)),
+        // Each key may be the only one of its address, whose ownership is an entry too, and lead the address's fragments.
+        spec::<VipKey, u32>("vip_index", HASH, 0, limits.vips.saturating_mul(3)),
         spec::<u32, u64>("vip_state", ARRAY, MMAPABLE, limits.vips),
         spec::<u32, RingBlock>("rings", ARRAY, MMAPABLE, limits.ring_blocks()),
         spec::<u32, Backend>("backends", ARRAY, MMAPABLE, limits.backends),
@@ -71,6 +72,7 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
         spec::<u32, Counter>("backend_carried", ARRAY, 0, limits.backends),
         spec::<u32, u64>("reason_carried", ARRAY, 0, reasons),
         spec::<u64, Name>("names", HASH, NO_PREALLOC, names),
+        spec::<FragmentKey, Fragment>("fragments", LRU_HASH, 0, limits.fragments),
     ]
 }
 
