@@ -107,7 +107,9 @@ fn mutated_frames_fare_alike_in_c_and_in_the_oracle() {
             batch(&world, &cases, n, BATCH.min(frames - n * BATCH), &mut seen);
         }
         let mut reasons = reasons.lock().unwrap();
-        seen.into_iter().for_each(|(reason, more)| *reasons.entry(reason).or_insert(0) += more);
+        for (reason, more) in seen {
+            *reasons.entry(reason).or_insert(0) += more;
+        }
     };
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, NonZero::get) {

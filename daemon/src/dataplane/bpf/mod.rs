@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use aya::programs::{ProgramInfo, TestRun as _, TestRunAttrs, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
-pub use maps::{Maps, encode_key, encode_owner};
+pub use maps::{Maps, encode_fragments, encode_key, encode_owner};
 pub use pins::Pins;
 pub use root::{Mode, Root, attached_program};
 use weir_bpf::abi;
