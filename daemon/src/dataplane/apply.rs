@@ -116,6 +116,7 @@ impl<D: Dataplane> Reconciler<D> {
         let hops = Hops::adopt(&dataplane, tables.backends.values().map(|entry| entry.index));
         let keyed = tables.vips.keys().map(|key| (key.address, key.protocol));
         let unsure = keyed.chain(tables.fragments.keys().copied()).collect();
+        let adopted = !tables.vips.is_empty() || !tables.owned.is_empty();
         let mut this = Self {
             dataplane,
             seed,
@@ -132,7 +133,8 @@ impl<D: Dataplane> Reconciler<D> {
             namings,
             stray_owners: true,
             unsure,
-            garbage: Garbage::default(),
+            // What the last daemon hid may still be read, however soon this one came.
+            garbage: Garbage { hidden_keys: adopted, ..Garbage::default() },
         };
         let stale: Vec<u32> = this.tables.backends.values().map(|entry| entry.index).collect();
         for index in stale {
