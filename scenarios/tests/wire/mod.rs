@@ -1,5 +1,6 @@
 //! The packet path as seen on the links: errors made and steered, echo, what is dropped, the outer header, next hops.
 
+mod fragments;
 mod neighbours;
 mod outer;
 mod steering;
