@@ -81,6 +81,7 @@ fn batch(world: &World, cases: &[Case], n: u64, frames: u64, reasons: &mut BTree
             && c.vips == rust.vips
             && c.backends == rust.backends
             && c.selftest_seen == rust.selftest_seen
+            && c.learned == rust.learned
             && frames;
         assert!(
             same,

@@ -155,3 +155,11 @@ pub(super) fn jiffies_per_second() -> io::Result<u64> {
     let nanoseconds = u64::try_from(tick.tv_nsec).unwrap_or(0).max(1);
     Ok((1_000_000_000 + nanoseconds / 2) / nanoseconds)
 }
+
+/// `CLOCK_MONOTONIC` in nanoseconds.
+pub(super) fn monotonic_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec into `now`; the clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
