@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ipnet::Ipv6Net;
 use serde::{Deserialize, Serialize};
 
 use crate::network_rule::{Affinity, Health, HealthCheckType, OnAllDown};
@@ -119,6 +120,28 @@ pub struct CheckedEndpoint {
     pub sid: SidSource,
 }
 
+/// A router that holds what it must.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckedRouter {
+    /// Who it is.
+    pub id: Identity,
+    /// Node that it runs on.
+    pub node: Arc<str>,
+    /// The region's SRv6 block and the node's number in it.
+    pub locator: Option<(Ipv6Net, u16)>,
+}
+
+/// An egress shard that holds what it must.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckedShard {
+    /// Who it is.
+    pub id: Identity,
+    /// Node that it runs on.
+    pub node: Arc<str>,
+    /// SID that leads to it.
+    pub sid: Option<Ipv6Addr>,
+}
+
 /// How an endpoint's SID is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SidSource {
@@ -140,6 +163,10 @@ pub enum CheckedObject {
     Rule(CheckedRule),
     /// An endpoint.
     Endpoint(CheckedEndpoint),
+    /// A router.
+    Router(CheckedRouter),
+    /// An egress shard.
+    Shard(CheckedShard),
 }
 
 impl CheckedObject {
@@ -148,6 +175,8 @@ impl CheckedObject {
         match self {
             Self::Rule(_) => Kind::NetworkRule,
             Self::Endpoint(_) => Kind::VPCEndpoint,
+            Self::Router(_) => Kind::BGPRouter,
+            Self::Shard(_) => Kind::NAT66Shard,
         }
     }
     /// Who it is.
@@ -155,6 +184,8 @@ impl CheckedObject {
         match self {
             Self::Rule(r) => &r.id,
             Self::Endpoint(e) => &e.id,
+            Self::Router(r) => &r.id,
+            Self::Shard(s) => &s.id,
         }
     }
 }
@@ -166,6 +197,10 @@ pub enum Kind {
     NetworkRule,
     /// `VPCEndpoint`.
     VPCEndpoint,
+    /// `BGPRouter`.
+    BGPRouter,
+    /// `NAT66Shard`.
+    NAT66Shard,
 }
 
 impl Kind {
@@ -174,6 +209,8 @@ impl Kind {
         match self {
             Self::NetworkRule => "NetworkRule",
             Self::VPCEndpoint => "VPCEndpoint",
+            Self::BGPRouter => "BGPRouter",
+            Self::NAT66Shard => "NAT66Shard",
         }
     }
 }

@@ -38,6 +38,7 @@ pub(super) fn node(
                 synced: source.synced,
                 problems: source.problems.iter().map(ToString::to_string).collect(),
             })
+            .chain(overlaps(state))
             .collect(),
         rules: rules(state, plan),
         peers: routes.peers.values().map(|p| peer(config, p)).collect(),
@@ -45,6 +46,14 @@ pub(super) fn node(
         unreachable: state.applied().unreachable.iter().copied().collect(),
         work: Work { ring_builds: health.ring_builds, map_writes: health.map_writes, route_changes },
     }
+}
+
+/// SIDs and locators of different objects that overlap, shown as a source when there are any.
+fn overlaps(state: &State) -> Option<Source> {
+    let all = state.index().between_objects().iter();
+    let problems: Vec<String> =
+        all.map(|(loaded, problem)| format!("{}: {problem}", loaded.origin)).collect();
+    (!problems.is_empty()).then(|| Source { name: "between objects".into(), synced: true, problems })
 }
 
 fn interface(config: &Config, status: &InterfaceStatus) -> Interface {
