@@ -3,5 +3,6 @@
 pub mod bench;
 pub mod demo;
 pub mod egress;
+pub mod nat;
 pub mod packets;
 pub mod region;

@@ -305,10 +305,9 @@ fn sets_of_none_one_and_512_backends_end_as_their_policy_says() {
         ..rule(1, name, &[name], &[])
     };
     let down = |mut backends: Vec<Backend>, drain| {
-        backends.iter_mut().for_each(|b| {
-            b.health = Health::Unhealthy;
-            b.drain = drain;
-        });
+        for b in &mut backends {
+            (b.health, b.drain) = (Health::Unhealthy, drain);
+        }
         backends
     };
     let one = vec![backend(1, 1)];

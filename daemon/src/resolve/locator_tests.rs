@@ -6,7 +6,22 @@ use super::*;
 use crate::event::ObjectSet;
 use crate::model::ObjectName;
 use crate::resolve::{Index, Outcome, Site};
-use crate::source::files::tests::{endpoint, rule};
+
+fn rule(name: &str, vip: &str, vpc: &str, backends: &[&str]) -> String {
+    let backends: Vec<_> = backends.iter().map(|b| format!("{{ address: \"{b}\", port: 443 }}")).collect();
+    format!(
+        "apiVersion: network.datumapis.com/v1alpha1\nkind: NetworkRule\nmetadata: {{ name: {name}, namespace: tenant }}\nspec:\n  \
+         vpcRef: {vpc}\n  vpcAttachmentRef: {vpc}-east\n  vipAddresses: [\"{vip}\"]\n  protocol: tcp\n  port: 443\n  backends: [{}]\n",
+        backends.join(", ")
+    )
+}
+
+fn endpoint(name: &str, vpc: &str, address: &str, sid: &str) -> String {
+    format!(
+        "apiVersion: network.datumapis.com/v1alpha1\nkind: VPCEndpoint\nmetadata: {{ name: {name}, namespace: platform }}\nspec:\n  \
+         vpcRef: {vpc}\n  vpcAttachmentRef: {vpc}-east\n  address: \"{address}\"\n  nodeName: worker1\n  sid: \"{sid}\"\n"
+    )
+}
 
 fn router(name: &str, node: &str, block: &str, id: u16) -> String {
     format!(

@@ -115,11 +115,11 @@ fn the_kernel_takes_the_memory_that_the_formula_says() {
         println!("{limits:?}: {said} by the formula, {told} by the kernel, {ratio:.3}");
         assert!((0.9..=1.1).contains(&ratio), "{limits:?}: {said} by the formula, {told} by the kernel");
         // The page's formula, term by term.
-        let [c, v, b, r, h] =
+        let [cpus, vips, backends, slots, hops] =
             [cpus, limits.vips, limits.backends, limits.ring_slots, limits.next_hops].map(u64::from);
-        let p = u64::next_power_of_two;
-        let buckets = 16 * (2 * p(2 * v) + p(v + 3 * b));
-        let page = 4 * r + (224 + 16 * c) * v + (96 + 16 * c) * b + 24 * h + buckets;
+        let up = u64::next_power_of_two;
+        let buckets = 16 * (2 * up(2 * vips) + up(vips + 3 * backends));
+        let page = 4 * slots + (224 + 16 * cpus) * vips + (96 + 16 * cpus) * backends + 24 * hops + buckets;
         let ratio = page as f64 / told as f64;
         println!("  {page} by the page, {ratio:.3}");
         assert!((0.9..=1.1).contains(&ratio), "{limits:?}: {page} by docs/limits.md, {told} by the kernel");

@@ -43,7 +43,7 @@ async fn a_bulk_transfer_completes_over_a_router_whose_next_link_is_smaller() {
     }
     let client = live.node("client").unwrap();
     let mut connection = Connection::open(&client, live.service(A)).await.unwrap();
-    connection.transfer(4 << 20, Duration::from_secs(60)).await.unwrap();
+    connection.transfer(4 << 20, Duration::from_mins(1)).await.unwrap();
     let reasons = live.reasons(1).unwrap();
     assert!(reasons[&Reason::FabricPtb] > 0, "the spine said nothing: {reasons:?}");
     assert!(reasons[&Reason::PacketTooBig] > 0, "the client was told nothing: {reasons:?}");
