@@ -1,6 +1,6 @@
 //! Addresses: reading them, and which may be a VIP, a backend or a SID.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::problem::Problem;
 
@@ -24,23 +24,43 @@ fn special(a: &Ipv6Addr) -> Option<&'static str> {
     }
 }
 
-/// Checks a VIP: a global or unique local IPv6 unicast address.
-pub(crate) fn vip(field: &str, text: &str, problems: &mut Vec<Problem>) -> Option<Ipv6Addr> {
-    let remedy = "give an IPv6 unicast address that routers may carry";
-    let mut refuse = |problem: &str, remedy: &str| {
-        problems.push(Problem::error(field, text, problem, remedy));
+/// What an IPv4 address is that must not be routed to, if it is (RFC 6890).
+fn special_v4(a: Ipv4Addr) -> Option<&'static str> {
+    if a.is_unspecified() {
+        Some("is the unspecified address")
+    } else if a.is_loopback() {
+        Some("is a loopback address")
+    } else if a.is_multicast() {
+        Some("is a multicast address")
+    } else if a.is_broadcast() {
+        Some("is the broadcast address")
+    } else {
         None
-    };
-    match text.parse::<IpAddr>() {
-        Err(_) => refuse("is no IP address", "give one address, without prefix length, zone or port"),
-        Ok(IpAddr::V4(_)) => refuse("is an IPv4 VIP, which is not served yet", "give an IPv6 address"),
+    }
+}
+
+/// Checks a VIP: a unicast address of either family that routers carry. An IPv4 VIP is written as IPv4.
+pub(crate) fn vip(field: &str, text: &str, problems: &mut Vec<Problem>) -> Option<IpAddr> {
+    let unicast = "give a unicast address that routers may carry";
+    let (what, remedy) = match text.parse::<IpAddr>() {
+        Err(_) => (Some("is no IP address"), "give one address, without prefix length, zone or port"),
         Ok(IpAddr::V6(a)) if a.to_ipv4_mapped().is_some() => {
-            refuse("is an IPv4 address written as IPv6 (::ffff:0:0/96)", "give a native IPv6 address")
+            (Some("is an IPv4 address written as IPv6 (::ffff:0:0/96)"), "write it as IPv4")
         }
-        Ok(IpAddr::V6(a)) => match special(&a) {
-            Some(what) => refuse(what, remedy),
-            None => Some(a),
+        Ok(IpAddr::V6(a)) => (special(&a), unicast),
+        Ok(IpAddr::V4(a)) if a.is_link_local() => (Some("is a link-local address"), unicast),
+        Ok(IpAddr::V4(a)) => match (special_v4(a), a.octets()[0]) {
+            (None, 0) => (Some("is an address of \"this network\" (0.0.0.0/8)"), unicast),
+            (None, 240..) => (Some("is a reserved address (240.0.0.0/4)"), unicast),
+            (what, _) => (what, unicast),
         },
+    };
+    match what {
+        Some(what) => {
+            problems.push(Problem::error(field, text, what, remedy));
+            None
+        }
+        None => text.parse().ok(),
     }
 }
 
@@ -53,11 +73,7 @@ pub(crate) fn backend(field: &str, text: &str, problems: &mut Vec<Problem>) -> O
     };
     let what = match address {
         IpAddr::V6(a) => special(&a),
-        IpAddr::V4(a) if a.is_unspecified() => Some("is the unspecified address"),
-        IpAddr::V4(a) if a.is_loopback() => Some("is a loopback address"),
-        IpAddr::V4(a) if a.is_multicast() => Some("is a multicast address"),
-        IpAddr::V4(a) if a.is_broadcast() => Some("is the broadcast address"),
-        IpAddr::V4(_) => None,
+        IpAddr::V4(a) => special_v4(a),
     };
     match what {
         Some(what) => {

@@ -1,7 +1,7 @@
 //! Every rule that one `NetworkRule` must hold, all broken ones at once.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 
 use crate::address;
@@ -61,7 +61,7 @@ pub fn check(rule: &NetworkRule) -> (Option<CheckedRule>, Vec<Problem>) {
     (checked, problems)
 }
 
-fn vips(spec: &NetworkRuleSpec, problems: &mut Vec<Problem>) -> Vec<Ipv6Addr> {
+fn vips(spec: &NetworkRuleSpec, problems: &mut Vec<Problem>) -> Vec<IpAddr> {
     let count = spec.vip_addresses.len();
     if count == 0 {
         let remedy = "give one to eight addresses";

@@ -50,7 +50,7 @@ pub struct CheckedRule {
     /// Region, when the rule says one.
     pub region: Option<String>,
     /// Public addresses, sorted, unique.
-    pub vips: Vec<Ipv6Addr>,
+    pub vips: Vec<IpAddr>,
     /// Protocol.
     pub transport: Transport,
     /// Port of the VIPs and of every backend.

@@ -68,6 +68,18 @@ fn a_rule_with_only_the_public_fields_gets_the_documented_defaults() {
 }
 
 #[test]
+fn a_rule_may_have_vips_of_both_families() {
+    let vips = "    - \"192.0.2.1\"\n    - \"2001:db8:100::1\"\n    - 10.255.0.0\n";
+    let parsed = parse(&RULE.replace("    - \"2001:db8:100::1\"\n", vips));
+    assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
+    let Some(CheckedObject::Rule(rule)) = parsed.object else { panic!("no rule") };
+    assert_eq!(
+        rule.vips.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["10.255.0.0", "192.0.2.1", "2001:db8:100::1"]
+    );
+}
+
+#[test]
 fn a_rule_with_every_field_and_what_an_api_server_adds_is_accepted() {
     let text = RULE.replace("  protocol: tcp\n", concat!(
         "  protocol: tcp\n  region: us-east\n  affinity: ClientIPAndProtocol\n  ringSize: 65537\n",
@@ -133,33 +145,68 @@ fn an_endpoint_names_its_sid_whole_or_by_function_and_argument() {
 )]
 #[case(
     "2001:db8:100::1",
-    "192.0.2.1",
-    "10: spec.vipAddresses[0]: 192.0.2.1 is an IPv4 VIP, which is not served yet; give an IPv6 address"
+    "0.0.0.0",
+    "10: spec.vipAddresses[0]: 0.0.0.0 is the unspecified address; give a unicast address that routers may carry"
+)]
+#[case(
+    "2001:db8:100::1",
+    "0.1.2.3",
+    "10: spec.vipAddresses[0]: 0.1.2.3 is an address of \"this network\" (0.0.0.0/8); give a unicast address that routers may carry"
+)]
+#[case(
+    "2001:db8:100::1",
+    "127.0.0.53",
+    "10: spec.vipAddresses[0]: 127.0.0.53 is a loopback address; give a unicast address that routers may carry"
+)]
+#[case(
+    "2001:db8:100::1",
+    "169.254.0.1",
+    "10: spec.vipAddresses[0]: 169.254.0.1 is a link-local address; give a unicast address that routers may carry"
+)]
+#[case(
+    "2001:db8:100::1",
+    "232.1.1.1",
+    "10: spec.vipAddresses[0]: 232.1.1.1 is a multicast address; give a unicast address that routers may carry"
+)]
+#[case(
+    "2001:db8:100::1",
+    "250.0.0.1",
+    "10: spec.vipAddresses[0]: 250.0.0.1 is a reserved address (240.0.0.0/4); give a unicast address that routers may carry"
+)]
+#[case(
+    "2001:db8:100::1",
+    "255.255.255.255",
+    "10: spec.vipAddresses[0]: 255.255.255.255 is the broadcast address; give a unicast address that routers may carry"
+)]
+#[case(
+    "2001:db8:100::1",
+    "192.0.2.01",
+    "10: spec.vipAddresses[0]: 192.0.2.01 is no IP address; give one address, without prefix length, zone or port"
 )]
 #[case(
     "2001:db8:100::1",
     "::ffff:192.0.2.1",
-    "10: spec.vipAddresses[0]: ::ffff:192.0.2.1 is an IPv4 address written as IPv6 (::ffff:0:0/96); give a native IPv6 address"
+    "10: spec.vipAddresses[0]: ::ffff:192.0.2.1 is an IPv4 address written as IPv6 (::ffff:0:0/96); write it as IPv4"
 )]
 #[case(
     "2001:db8:100::1",
     "ff0e::1",
-    "10: spec.vipAddresses[0]: ff0e::1 is a multicast address; give an IPv6 unicast address that routers may carry"
+    "10: spec.vipAddresses[0]: ff0e::1 is a multicast address; give a unicast address that routers may carry"
 )]
 #[case(
     "2001:db8:100::1",
     "::",
-    "10: spec.vipAddresses[0]: :: is the unspecified address; give an IPv6 unicast address that routers may carry"
+    "10: spec.vipAddresses[0]: :: is the unspecified address; give a unicast address that routers may carry"
 )]
 #[case(
     "2001:db8:100::1",
     "::1",
-    "10: spec.vipAddresses[0]: ::1 is the loopback address; give an IPv6 unicast address that routers may carry"
+    "10: spec.vipAddresses[0]: ::1 is the loopback address; give a unicast address that routers may carry"
 )]
 #[case(
     "2001:db8:100::1",
     "fe80::1",
-    "10: spec.vipAddresses[0]: fe80::1 is a link-local address; give an IPv6 unicast address that routers may carry"
+    "10: spec.vipAddresses[0]: fe80::1 is a link-local address; give a unicast address that routers may carry"
 )]
 #[case(
     "2001:db8:100::1",

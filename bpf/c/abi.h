@@ -90,6 +90,16 @@ struct learned {
 	__u32 mtu;
 	__u32 pad;
 };
+struct fragment_key {
+	__u8 src[16];
+	__u8 dst[16];
+	__u32 id;
+	__u32 proto;
+};
+struct fragment {
+	__u32 ports;
+	__u32 proto;
+};
 enum affinity { AFFINITY_NONE = 0, AFFINITY_CLIENT_IP = 1, AFFINITY_CLIENT_IP_AND_PROTOCOL = 2 };
 enum reason {
 	R_FORWARDED = 0,
@@ -97,7 +107,7 @@ enum reason {
 	R_ECHO_REPLY,
 	R_PACKET_TOO_BIG,
 	R_NOT_IP,
-	R_IPV4_UNSERVED,
+	R_IP_OPTIONS,
 	R_NOT_FOR_HOST,
 	R_MALFORMED,
 	R_NOT_VIP,

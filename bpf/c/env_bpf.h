@@ -41,6 +41,8 @@ MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, __u64, 0, R_COUNT);
 MAP(buckets, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct bucket, 0, 1);
 /* What the fabric's routers say of paths, for the daemon to judge. */
 MAP(learned, BPF_MAP_TYPE_LRU_HASH, struct sid, struct learned, 0, LEARNED_ENTRIES);
+/* What first fragments told of the rest of their datagrams. */
+MAP(fragments, BPF_MAP_TYPE_LRU_HASH, struct fragment_key, struct fragment, 0, 1024);
 /* For user space alone: what the numbers above stand for, so that a restarted daemon and `weir show` can tell,
  * and totals carried over from maps of another layout (adding to a per-CPU counter in use would lose counts). */
 MAP(vip_meta, BPF_MAP_TYPE_ARRAY, __u32, struct vip_meta, 0, 256);
@@ -75,6 +77,11 @@ inline_always struct backend *find_backend(__u32 i) { return bpf_map_lookup_elem
 inline_always struct next_hop *find_hop(__u32 i) { return bpf_map_lookup_elem(&nexthops, &i); }
 inline_always struct shared *find_state(void) { __u32 z = 0; return bpf_map_lookup_elem(&state, &z); }
 inline_always struct bucket *find_bucket(void) { __u32 z = 0; return bpf_map_lookup_elem(&buckets, &z); }
+inline_always struct fragment *find_fragment(const struct fragment_key *k) { return bpf_map_lookup_elem(&fragments, k); }
+inline_always void put_fragment(const struct fragment_key *k, const struct fragment *v)
+{
+	bpf_map_update_elem(&fragments, k, v, BPF_ANY);
+}
 inline_always struct counter *find_vip_counter(__u32 i) { return bpf_map_lookup_elem(&vip_counters, &i); }
 inline_always struct counter *find_backend_counter(__u32 i) { return bpf_map_lookup_elem(&backend_counters, &i); }
 inline_always void learn(const void *sid, __u32 mtu)

@@ -34,7 +34,9 @@ struct world {
 	__u64 *reasons;
 	struct shared *state;
 	struct bucket *bucket;
-	__u32 n_keys, n_words, n_blocks, n_backends, n_hops;
+	struct fragment_key *fragment_keys;
+	struct fragment *fragments;
+	__u32 n_keys, n_words, n_blocks, n_backends, n_hops, n_fragments, max_fragments;
 	__u64 jiffies, now_ns;
 	struct next_hop fib;
 	__u32 fib_known;
@@ -113,6 +115,25 @@ inline_always struct backend *find_backend(__u32 i) { return i < this_world->n_b
 inline_always struct next_hop *find_hop(__u32 i) { return i < this_world->n_hops ? &this_world->hops[i] : NULL; }
 inline_always struct shared *find_state(void) { return this_world->state; }
 inline_always struct bucket *find_bucket(void) { return this_world->bucket; }
+inline_always struct fragment *find_fragment(const struct fragment_key *k)
+{
+	for (__u32 i = 0; i < this_world->n_fragments; i++)
+		if (!memcmp(k, &this_world->fragment_keys[i], sizeof *k))
+			return &this_world->fragments[i];
+	return NULL;
+}
+/* Never forgets: whoever runs it gives room for one more. */
+inline_always void put_fragment(const struct fragment_key *k, const struct fragment *v)
+{
+	struct fragment *old = find_fragment(k);
+
+	if (old) {
+		*old = *v;
+	} else if (this_world->n_fragments < this_world->max_fragments) {
+		this_world->fragment_keys[this_world->n_fragments] = *k;
+		this_world->fragments[this_world->n_fragments++] = *v;
+	}
+}
 inline_always struct counter *find_vip_counter(__u32 i) { return i < this_world->n_words ? &this_world->vip_counters[i] : NULL; }
 inline_always struct counter *find_backend_counter(__u32 i)
 {

@@ -3,15 +3,20 @@
 #pragma once
 #include "hash.h"
 
+/* Next headers of the outer header (IANA): what is inside. */
+#define IN_IPV4 4
+#define IN_IPV6 41
+
 /* What the parse found. `vip` and the offsets hold once a rule matched. */
 struct flow {
 	__u64 client; /* `client_hash` of its address: one register where the address would take four */
 	__u32 ports;  /* client port, VIP port, as in the packet */
 	__u32 proto;
 	__u32 vip;    /* index into vip_state */
-	__u32 l2;     /* bytes before the IPv6 header */
-	__u32 inner;  /* bytes of the IPv6 packet, from its header */
-	__u32 first;  /* first four bytes of its header: version, traffic class, flow label */
+	__u32 l2;     /* bytes before the IP header */
+	__u32 inner;  /* bytes of the IP packet, from its header */
+	__u32 first;  /* traffic class where the first four bytes of an IPv6 header have it; other bits do not matter */
+	__u32 next;   /* next header of the outer header: IPv6 or IPv4 inside */
 };
 
 /* Verdict of a step: an XDP action or LEFT, and the reason to count. */
@@ -105,12 +110,12 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 	e = data_end(c);
 	if (d + ETH_HLEN + ENCAP_LEN > e)
 		return DROP(R_INTERNAL);
-	/* The hop's 12 bytes of MACs, stored 8 + 4; the packet's IPv6 header lies 14 bytes in, so word stores below are unaligned. */
+	/* The hop's 12 bytes of MACs, stored 8 + 4; the packet's IP header lies 14 bytes in, so word stores below are unaligned. */
 	*(__u64 *)d = *(__u64 *)hop->macs;
 	*(__u32 *)(d + 8) = *(__u32 *)(hop->macs + 8);
 	*(__u16 *)(d + 12) = bpf_htons(ETH_P_IPV6);
 	w0 = (f->first & bpf_htonl(0x0ff00000)) | bpf_htonl(0x60000000 | low >> 12);
-	*(__u64 *)(d + 14) = w0 | (__u64)bpf_htons(f->inner) << 32 | 41ULL << 48 | 64ULL << 56;
+	*(__u64 *)(d + 14) = w0 | (__u64)bpf_htons(f->inner) << 32 | (__u64)f->next << 48 | 64ULL << 56;
 	*(__u64 *)(d + 22) = weir_cfg.src_hi;
 	*(__u64 *)(d + 30) = weir_cfg.src_lo | (__u64)bpf_htons(low & 0xffff) << 48;
 	p = (__u64 *)b->sid;
@@ -123,4 +128,10 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 	if (ifindex == ingress(c))
 		return OUT(XDP_TX, reason);
 	return OUT(redirect(ifindex), reason);
+}
+
+/* The same, for those that are not in a hurry. */
+subprogram int forward_slowly(ctx_t *c, const struct flow *f, __u32 reason)
+{
+	return f ? forward(c, f, reason) : DROP(R_INTERNAL);
 }

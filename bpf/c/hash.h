@@ -13,6 +13,12 @@ inline_always __u64 client_hash(const __u32 *c)
 	return nh_pair(c[0], c[1], 0) + nh_pair(c[2], c[3], 2) + (weir_cfg.nh[6] | (__u64)weir_cfg.nh[7] << 32);
 }
 
+/* As `client_hash`, of an IPv4 address: that of ::ffff:a.b.c.d. */
+inline_always __u64 client_hash4(__u32 c)
+{
+	return nh_pair(0, 0, 0) + nh_pair(bpf_htonl(0xffff), c, 2) + (weir_cfg.nh[6] | (__u64)weir_cfg.nh[7] << 32);
+}
+
 /* client: `client_hash`; ports: client port, then VIP port, as in the packet. */
 inline_always __u64 flow_hash(__u64 client, __u32 ports, __u32 proto, __u32 affinity)
 {

@@ -2,68 +2,25 @@
 /* ICMPv6 made here (Packet Too Big, echo replies) and ICMPv6 errors read: steps 8 to 10 of docs/packet-path.md. */
 #pragma once
 #include "parse.h"
-#include "forward.h"
+#include "answer.h"
 
 /* 1280 bytes in all: IPv6 and ICMPv6 header, and this much of the packet. A packet too big is always longer. */
 #define PTB_QUOTE 1232
-#define TOKEN 1000000000ULL
-
-/* One token of this CPU's bucket, which refills by `icmp_rate` a second. */
-inline_always int take_token(void)
-{
-	struct bucket *b = find_bucket();
-	__u64 now, passed, full;
-
-	if (!b || !weir_cfg.icmp_rate)
-		return 0;
-	full = weir_cfg.icmp_rate * TOKEN;
-	now = now_ns();
-	passed = now - b->last_ns;
-	/* A second refills it whole; the bound also keeps the product in 64 bits. */
-	if (!b->last_ns || passed >= TOKEN)
-		b->tokens = full;
-	else
-		b->tokens += passed * weir_cfg.icmp_rate;
-	if (b->tokens > full)
-		b->tokens = full;
-	b->last_ns = now ? now : 1;
-	if (b->tokens < TOKEN)
-		return 0;
-	b->tokens -= TOKEN;
-	return 1;
-}
-
-inline_always __u16 fold(__u64 sum)
-{
-	sum = (sum & 0xffffffff) + (sum >> 32);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	sum = (sum & 0xffff) + (sum >> 16);
-	return ~sum;
-}
 
 inline_always int no_reply_to(const struct ip6 *ip)
 {
 	return (ip->src[0] & bpf_htonl(0xff000000)) == bpf_htonl(0xff000000) || !(ip->src[0] | ip->src[1] | ip->src[2] | ip->src[3]);
 }
 
-inline_always void swap_macs(void *d)
-{
-	__u16 *m = d, t;
-
-	t = m[0]; m[0] = m[3]; m[3] = t;
-	t = m[1]; m[1] = m[4]; m[4] = t;
-	t = m[2]; m[2] = m[5]; m[5] = t;
-}
-
 /* The frame becomes the error about itself (RFC 4443 section 3.2). */
 subprogram int packet_too_big(ctx_t *c, __u32 l2, __u32 mtu)
 {
-	__u32 head[5] = {}, shift = 40 + 8, i;
+	__u32 head[5] = {}, i;
 	struct ip6 ip, *o;
 	__u32 *icmp;
 	__s64 sum;
 	void *d, *e;
+	int r;
 
 	if (load(c, l2, &ip, sizeof ip))
 		return DROP(R_INTERNAL);
@@ -71,19 +28,9 @@ subprogram int packet_too_big(ctx_t *c, __u32 l2, __u32 mtu)
 		return DROP(R_TOO_BIG_SILENT);
 	if (!take_token())
 		return DROP(R_RATE_LIMITED);
-	if (grow_head(c, shift))
-		return DROP(R_NO_HEADROOM);
-	d = data(c);
-	e = data_end(c);
-	if (l2 > ETH_HLEN + 8 || l2 < ETH_HLEN || d + shift + ETH_HLEN + 8 > e)
-		return DROP(R_INTERNAL);
-	/* The link header, tags included, moves to the new front. */
-	for (i = 0; i < ETH_HLEN + 8; i += 2)
-		if (i < l2)
-			*(__u16 *)(d + i) = *(__u16 *)(d + shift + i);
-	swap_macs(d);
-	if (move_tail(c, (int)(l2 + shift + PTB_QUOTE) - (int)frame_len(c)))
-		return DROP(R_TOO_BIG_SILENT);
+	r = make_room(c, l2, 48, PTB_QUOTE);
+	if (r)
+		return r;
 	d = data(c) + l2;
 	e = data_end(c);
 	if (d + 48 + PTB_QUOTE > e)
@@ -122,7 +69,7 @@ inline_always int echo_reply(ctx_t *c, __u32 l2)
 
 	d = data(c);
 	e = data_end(c);
-	if (l2 > ETH_HLEN + 8 || l2 < ETH_HLEN || d + l2 + 48 > e)
+	if (l2 > ETH_HLEN + 8 || l2 < ETH_HLEN || d + ETH_HLEN > e || d + l2 + 48 > e)
 		return DROP(R_INTERNAL);
 	ip = d + l2;
 	if (no_reply_to(ip))
@@ -148,30 +95,39 @@ inline_always int echo_reply(ctx_t *c, __u32 l2)
 	return OUT(XDP_TX, R_ECHO_REPLY);
 }
 
+/* Fills `f` with the flow of a packet that went from the VIP `dst` to a client; its upper layer is quoted at `off`. */
+inline_always int quoted_flow(ctx_t *c, __u32 off, __u32 end, const __u32 *dst, const __u32 *client, __u32 proto, struct flow *f)
+{
+	__u32 *vip, ports = 0;
+
+	if (proto == P_TCP || proto == P_UDP) {
+		if (off + 4 > end || load(c, off, &ports, 4))
+			return R_ICMP_BAD_QUOTE;
+		ports = ports << 16 | ports >> 16;
+	}
+	vip = proto ? lookup(dst, ports >> 16, proto) : 0;
+	if (!vip)
+		return R_ICMP_BAD_QUOTE;
+	f->client = client_hash(client);
+	f->ports = ports;
+	f->proto = proto;
+	f->vip = *vip;
+	return 0;
+}
+
 /* Fills `f` with the flow that the error at `off` quotes; `dst` is the VIP it was sent to. Returns 0 or a reason. */
 inline_always int read_quote(ctx_t *c, __u32 off, __u32 end, const __u32 *dst, struct flow *f)
 {
 	struct walk w = { .start = off + 8, .end = end, .quoted = 1 };
 	struct ip6 q;
-	__u32 *vip, ports, at = off + 8;
+	__u32 at = off + 8;
 
 	if (at + 40 > end || load(c, at, &q, sizeof q) || (q.flow & bpf_htonl(0xf0000000)) != bpf_htonl(0x60000000))
 		return R_ICMP_BAD_QUOTE;
 	if (q.src[0] != dst[0] || q.src[1] != dst[1] || q.src[2] != dst[2] || q.src[3] != dst[3])
 		return R_ICMP_BAD_QUOTE;
 	w.proto = q.next;
-	if (walk_headers(c, &w) || (w.proto != P_TCP && w.proto != P_UDP))
+	if (walk_headers(c, &w))
 		return R_ICMP_BAD_QUOTE;
-	if (w.off + 4 > end || load(c, w.off, &ports, 4))
-		return R_ICMP_BAD_QUOTE;
-	/* The quoted packet went from the VIP to the client. */
-	ports = ports << 16 | ports >> 16;
-	vip = lookup(dst, ports >> 16, w.proto);
-	if (!vip)
-		return R_ICMP_BAD_QUOTE;
-	f->client = client_hash(q.dst);
-	f->ports = ports;
-	f->proto = w.proto;
-	f->vip = *vip;
-	return 0;
+	return quoted_flow(c, w.off, end, dst, q.dst, w.proto, f);
 }

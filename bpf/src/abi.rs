@@ -26,6 +26,9 @@ pub const NONE: u32 = 0;
 /// Interned names are padded with zeros to this many bytes.
 pub const NAME_LEN: usize = 256;
 
+/// Protocol (IPv6-Frag, 44) of the entries in `vip_index` that lead fragments.
+pub const FRAGMENTS: u8 = 44;
+
 /// Interface role bit: internet side.
 pub const ROLE_UPLINK: u32 = 1;
 /// Interface role bit: SRv6 side.
@@ -33,10 +36,13 @@ pub const ROLE_FABRIC: u32 = 2;
 
 /// Bytes of the outer IPv6 header.
 pub const ENCAP_LEN: u32 = 40;
-/// A next hop with a smaller MTU cannot be signalled to IPv6 clients (1280 + [`ENCAP_LEN`]).
+/// A next hop with a smaller MTU cannot be signalled to IPv6 clients (1280 + [`ENCAP_LEN`]); IPv4 has the same floor, so that
+/// a VIP of one family is not served where the other is not.
 pub const MIN_FABRIC_MTU: u32 = 1280 + ENCAP_LEN;
 
-/// Key of `vip_index`. Port 0 with protocol 0 is the entry that says "this address is ours".
+/// Key of `vip_index`. Three kinds of entries are none of a (VIP, protocol, port): port 0 with protocol 0 says "this address is
+/// ours"; port 0 with another protocol is a rule of a protocol without ports; protocol [`FRAGMENTS`] leads fragments, and the
+/// "port" is the protocol of the datagram that they are parts of.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Pod, Zeroable)]
 pub struct VipKey {
@@ -44,7 +50,7 @@ pub struct VipKey {
     pub addr: [u8; 16],
     /// Destination port in network order.
     pub port: [u8; 2],
-    /// IP protocol number, 0 in the ownership entry.
+    /// IP protocol number, 0 in the ownership entry, [`FRAGMENTS`] in an entry for fragments.
     pub proto: u8,
     /// Always 0.
     pub pad: u8,
@@ -201,6 +207,30 @@ pub struct Learned {
 /// SIDs of which `learned` remembers something; the ones used least go first.
 pub const LEARNED_ENTRIES: u32 = 1024;
 
+/// Key of `fragments`: a datagram whose first fragment was seen.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Pod, Zeroable)]
+pub struct FragmentKey {
+    /// Source in network order; IPv4 as `::ffff:a.b.c.d`.
+    pub src: [u8; 16],
+    /// Destination, likewise.
+    pub dst: [u8; 16],
+    /// Identification as it stands in the packet; of IPv4 the low two bytes in memory order.
+    pub id: u32,
+    /// Of IPv4 the header's protocol (RFC 791), of IPv6 0 (RFC 8200 section 4.5).
+    pub proto: u32,
+}
+
+/// Value of `fragments`: what later fragments do not say. Never a backend: an index may have passed to another tenant since.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub struct Fragment {
+    /// Client port and VIP port as they stand in the packet, 0 of a protocol without ports.
+    pub ports: u32,
+    /// Protocol behind all headers.
+    pub proto: u32,
+}
+
 /// Session affinity: what of a packet is hashed.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -277,12 +307,12 @@ reasons! {
     IcmpSteered = 1, "icmp_steered";
     #[doc = "echo request to a VIP answered"]
     EchoReply = 2, "echo_reply";
-    #[doc = "Packet Too Big sent to the client"]
+    #[doc = "Packet Too Big, or ICMPv4 fragmentation needed, sent to the client"]
     PacketTooBig = 3, "packet_too_big";
     #[doc = "left to the next slot or the stack: not IP"]
     NotIp = 4, "not_ip";
-    #[doc = "left to the next slot or the stack: IPv4 is not served yet"]
-    Ipv4Unserved = 5, "ipv4_unserved";
+    #[doc = "dropped: IPv4 options with a source route that is not spent, or that cannot be read"]
+    IpOptions = 5, "ip_options";
     #[doc = "left to the next slot or the stack: frame not addressed to this host"]
     NotForHost = 6, "not_for_host";
     #[doc = "left to the next slot or the stack: no IP header could be read"]
@@ -297,13 +327,13 @@ reasons! {
     Srv6Block = 11, "srv6_block";
     #[doc = "dropped: no rule for this port of a VIP"]
     NoRule = 12, "no_rule";
-    #[doc = "dropped: protocol not served on a VIP"]
+    #[doc = "dropped: protocol that no rule of the VIP serves"]
     UnsupportedProtocol = 13, "unsupported_protocol";
     #[doc = "dropped: packet to a VIP shorter than its headers say"]
     Truncated = 14, "truncated";
     #[doc = "dropped: more extension headers than are walked, or a source route"]
     ExtensionHeaders = 15, "extension_headers";
-    #[doc = "dropped: fragment of a packet to a VIP"]
+    #[doc = "dropped: fragment that cuts its first headers, or of an ICMP message, or of a fragment"]
     Fragment = 16, "fragment";
     #[doc = "dropped: rule known but its ring is not loaded"]
     NotLoaded = 17, "not_loaded";
@@ -311,7 +341,7 @@ reasons! {
     NoBackend = 18, "no_backend";
     #[doc = "dropped: no next hop towards the backend's node"]
     NoNextHop = 19, "no_next_hop";
-    #[doc = "dropped: fabric MTU too small to be signalled to an IPv6 client"]
+    #[doc = "dropped: fabric MTU under 1320, too small to be signalled to a client"]
     FabricMtu = 20, "fabric_mtu";
     #[doc = "dropped: too big, and no Packet Too Big may be sent for it"]
     TooBigSilent = 21, "too_big_silent";

@@ -3,7 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::abi::{Backend, Bucket, Config, Counter, Learned, NextHop, Reason, RingBlock, Shared, VipKey};
+use bytemuck::Zeroable as _;
+
+use crate::abi::{
+    Backend, Bucket, Config, Counter, Fragment, FragmentKey, Learned, NextHop, Reason, RingBlock, Shared,
+    VipKey,
+};
 
 /// Bytes before the frame that the path may grow into, as drivers give (XDP_PACKET_HEADROOM).
 pub const HEADROOM: usize = 256;
@@ -36,6 +41,10 @@ pub struct Tables {
     pub state: Shared,
     /// `buckets` of one CPU.
     pub bucket: Bucket,
+    /// `fragments`, which here forgets nothing: the keys in the order in which they came …
+    pub fragment_keys: Vec<FragmentKey>,
+    /// … and the values.
+    pub fragments: Vec<Fragment>,
     /// `bpf_jiffies64`.
     pub jiffies: u64,
     /// `bpf_ktime_get_coarse_ns`.
@@ -61,6 +70,8 @@ impl Tables {
             reasons: vec![0; Reason::ALL.len()],
             state: Shared::default(),
             bucket: Bucket::default(),
+            fragment_keys: Vec::new(),
+            fragments: Vec::new(),
             jiffies: 1,
             now_ns: 1,
             fib: None,
@@ -96,11 +107,15 @@ struct World {
     reasons: *mut u64,
     state: *mut Shared,
     bucket: *mut Bucket,
+    fragment_keys: *mut FragmentKey,
+    fragments: *mut Fragment,
     n_keys: u32,
     n_words: u32,
     n_blocks: u32,
     n_backends: u32,
     n_hops: u32,
+    n_fragments: u32,
+    max_fragments: u32,
     jiffies: u64,
     now_ns: u64,
     fib: NextHop,
@@ -127,6 +142,9 @@ pub fn run(tables: &mut Tables, ingress: u32, frame: &[u8]) -> Outcome {
     assert_eq!(size, size_of::<World>(), "env_native.h and native.rs disagree on struct world");
     tables.vip_counters.resize(tables.words.len(), Counter::default());
     tables.backend_counters.resize(tables.backends.len(), Counter::default());
+    let known = tables.fragments.len();
+    tables.fragment_keys.resize(known + 1, FragmentKey::zeroed());
+    tables.fragments.resize(known + 1, Fragment::zeroed());
     let (keys, mut indices): (Vec<_>, Vec<_>) = tables.vips.iter().copied().unzip();
     let mut buffer = vec![0xaa; HEADROOM];
     buffer.extend_from_slice(frame);
@@ -145,11 +163,15 @@ pub fn run(tables: &mut Tables, ingress: u32, frame: &[u8]) -> Outcome {
         reasons: tables.reasons.as_mut_ptr(),
         state: &raw mut tables.state,
         bucket: &raw mut tables.bucket,
+        fragment_keys: tables.fragment_keys.as_mut_ptr(),
+        fragments: tables.fragments.as_mut_ptr(),
         n_keys: keys.len() as u32,
         n_words: tables.words.len() as u32,
         n_blocks: tables.blocks.len() as u32,
         n_backends: tables.backends.len() as u32,
         n_hops: tables.hops.len() as u32,
+        n_fragments: known as u32,
+        max_fragments: known as u32 + 1,
         jiffies: tables.jiffies,
         now_ns: tables.now_ns,
         fib: tables.fib.unwrap_or_default(),
@@ -169,6 +191,8 @@ pub fn run(tables: &mut Tables, ingress: u32, frame: &[u8]) -> Outcome {
         let now = Learned { at_ns: tables.now_ns, mtu: world.learned_mtu, pad: 0 };
         tables.learned.insert(world.learned_sid, now);
     }
+    tables.fragment_keys.truncate(world.n_fragments as usize);
+    tables.fragments.truncate(world.n_fragments as usize);
     let (from, to) = (world.data as usize - start as usize, world.end as usize - start as usize);
     Outcome {
         action: result & 0xff,

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use serde_json::Value;
 use weir_bpf::abi::{
-    Affinity, Backend, BackendMeta, Bucket, Config, Counter, Learned, Name, NextHop, Reason, RingBlock,
-    RingMeta, Shared, VipKey, VipMeta,
+    Affinity, Backend, BackendMeta, Bucket, Config, Counter, Fragment, FragmentKey, Learned, Name, NextHop,
+    Reason, RingBlock, RingMeta, Shared, VipKey, VipMeta,
 };
 
 /// The object's types as `bpftool` prints them, by kind and name.
@@ -64,6 +64,8 @@ fn abi_equals_btf() {
     same!(types, Shared = "shared" { heartbeat, selftest_seen });
     same!(types, Learned = "learned" { at_ns, mtu, pad });
     same!(types, Bucket = "bucket" { last_ns, tokens });
+    same!(types, FragmentKey = "fragment_key" { src, dst, id, proto });
+    same!(types, Fragment = "fragment" { ports, proto });
 }
 
 #[test]

@@ -154,7 +154,7 @@ mod tests {
             ("a.yaml", rule("a", "2001:db8:100::1", "vpc-a", &["fd00::1"])),
             ("b.yaml", rule("b", "2001:db8:100::1", "vpc-a", &["fd00::1"])),
             ("c.yaml", rule("c", "2001:db8:ff01::5", "vpc-a", &["fd00::1"])),
-            ("d.yaml", rule("d", "192.0.2.1", "vpc-a", &["fd00::1"])),
+            ("d.yaml", rule("d", "127.0.0.1", "vpc-a", &["fd00::1"])),
             ("e.yaml", endpoint("e", "vpc-a", "fd00::1", "2001:db8:ff02::1")),
         ]);
         assert_eq!(report.exit_code(), 1);
@@ -163,7 +163,7 @@ mod tests {
             [
                 "objects.d/b.yaml:9: spec.vipAddresses: [2001:db8:100::1]:443/tcp is taken by the rule tenant/a, which is older or comes first by name; give another address or port",
                 "objects.d/c.yaml:9: spec.vipAddresses: 2001:db8:ff01::5 lies in the region's SRv6 block 2001:db8:ff01::/48; give an address outside it",
-                "objects.d/d.yaml:9: spec.vipAddresses[0]: 192.0.2.1 is an IPv4 VIP, which is not served yet; give an IPv6 address",
+                "objects.d/d.yaml:9: spec.vipAddresses[0]: 127.0.0.1 is a loopback address; give a unicast address that routers may carry",
                 "objects.d/e.yaml:9: spec.sid: warning: 2001:db8:ff02::1 lies outside this region's SRv6 block 2001:db8:ff01::/48; check it, unless the endpoint is in another region",
             ]
         );

@@ -94,6 +94,8 @@ pub struct Limits {
     pub ring_slots: u32,
     /// `nextHops` (default 4096): next hops to nodes.
     pub next_hops: u32,
+    /// `fragments` (default 16384): datagrams whose first fragment is remembered.
+    pub fragments: u32,
 }
 
 /// Times.

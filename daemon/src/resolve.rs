@@ -80,6 +80,8 @@ pub struct Index {
     /// Rules that name an address as backend.
     users: HashMap<Place, BTreeSet<Name>>,
     resolutions: BTreeMap<Name, Resolution>,
+    /// When each was last worked out, as a count.
+    revisions: HashMap<Name, u64>,
     computed: u64,
 }
 
@@ -108,6 +110,7 @@ impl Index {
             losers: HashMap::new(),
             users: HashMap::new(),
             resolutions: BTreeMap::new(),
+            revisions: HashMap::new(),
             computed: 0,
         }
     }
@@ -120,6 +123,11 @@ impl Index {
     /// How many resolutions were worked out since the start: one changed object costs only the rules it touches.
     pub const fn computed(&self) -> u64 {
         self.computed
+    }
+
+    /// Changes whenever a rule's resolution, or the place it was read from, may have changed.
+    pub fn revision(&self, name: &ObjectName) -> u64 {
+        self.revisions.get(name).copied().unwrap_or(0)
     }
 
     /// What becomes of one rule.
@@ -187,6 +195,11 @@ impl Index {
                 _ => None,
             });
             self.computed += 1;
+            if new.is_some() {
+                self.revisions.insert(Arc::clone(&name), self.computed);
+            } else {
+                self.revisions.remove(&name);
+            }
             let old = match new.clone() {
                 Some(new) => self.resolutions.insert(Arc::clone(&name), new),
                 None => self.resolutions.remove(&name),
@@ -316,8 +329,9 @@ impl Index {
         }
     }
 
-    fn inside_block(&self, rule: &CheckedRule) -> Option<Ipv6Addr> {
-        rule.vips.iter().copied().find(|v| self.site.block.contains(v))
+    fn inside_block(&self, rule: &CheckedRule) -> Option<IpAddr> {
+        let block = ipnet::IpNet::V6(self.site.block);
+        rule.vips.iter().copied().find(|vip| block.contains(vip))
     }
 
     fn resolve(&self, name: &Name, rule: &CheckedRule) -> Resolution {
@@ -353,7 +367,7 @@ impl Index {
         let served = Rule {
             name: ObjectName::clone(name),
             region: region.to_string(),
-            vips: rule.vips.iter().copied().map(IpAddr::V6).collect(),
+            vips: rule.vips.clone(),
             protocol: protocol(rule.transport),
             port: rule.port,
             affinity: match rule.affinity {
@@ -463,7 +477,7 @@ fn protocol(transport: Transport) -> Protocol {
 
 fn rule_keys(rule: &CheckedRule) -> impl Iterator<Item = VipKey> + '_ {
     let protocol = protocol(rule.transport);
-    rule.vips.iter().map(move |&v| VipKey { address: IpAddr::V6(v), protocol, port: rule.port })
+    rule.vips.iter().map(move |&address| VipKey { address, protocol, port: rule.port })
 }
 
 fn backend(rule: &CheckedRule, b: &CheckedBackend, endpoint: Option<Endpoint>) -> Backend {

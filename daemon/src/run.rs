@@ -160,6 +160,7 @@ async fn run(path: PathBuf) -> Result<(), Error> {
         config,
         locator,
         route_changes: monitor.route_changes(),
+        reported: report::Rules::default(),
     };
     core.step(&routes.borrow_and_update().clone(), &advertiser, &datapath);
     // The service runs from here on; whether it may be sent traffic is another question, which `/readyz` answers.
@@ -319,6 +320,7 @@ struct Core {
     health: watch::Receiver<Health>,
     unset: Vec<sysctl::Unset>,
     route_changes: Arc<std::sync::atomic::AtomicU64>,
+    reported: report::Rules,
 }
 
 impl Core {
@@ -420,6 +422,15 @@ impl Core {
         let reasons =
             readiness::reasons(&self.config, self.locator, &self.state, &health, routes, &self.unset);
         let changes = self.route_changes.load(std::sync::atomic::Ordering::Relaxed);
-        report::node(&self.config, &self.state, &health, routes, self.announce.plan(), reasons, changes)
+        report::node(
+            &self.config,
+            &self.state,
+            &health,
+            routes,
+            self.announce.plan(),
+            reasons,
+            changes,
+            &mut self.reported,
+        )
     }
 }

@@ -133,4 +133,52 @@ int minimal(struct xdp_md *ctx)
 	return XDP_TX;
 }
 
+/* The same for IPv4: the address in its mapped form, so that one table serves both. */
+SEC("xdp.frags")
+int minimal4(struct xdp_md *ctx)
+{
+	void *d = (void *)(long)ctx->data, *e = (void *)(long)ctx->data_end;
+	__u32 key[5] = {}, words[4] = {}, hash, slot, server;
+	struct service *service;
+	struct server *to;
+	__u16 length;
+	__u32 *entry;
+
+	if (d + 74 > e)
+		return XDP_PASS;
+	if (*(__u16 *)(d + 12) != bpf_htons(ETH_P_IP) || (*(__u8 *)(d + 23) != 6 && *(__u8 *)(d + 23) != 17))
+		return XDP_PASS;
+	key[2] = bpf_htonl(0xffff);
+	key[3] = *(__u32 *)(d + 30);
+	key[4] = *(__u16 *)(d + 36) | 6 << 16;
+	service = bpf_map_lookup_elem(&services, key);
+	if (!service)
+		return XDP_PASS;
+	words[3] = *(__u32 *)(d + 26);
+	hash = jhash5(words, *(__u32 *)(d + 34));
+	slot = service->first + (__u32)((__u64)hash * service->slots >> 32);
+	entry = bpf_map_lookup_elem(&ring, &slot);
+	if (!entry)
+		return XDP_DROP;
+	server = *entry;
+	to = bpf_map_lookup_elem(&servers, &server);
+	if (!to)
+		return XDP_DROP;
+	length = *(__u16 *)(d + 16);
+	if (bpf_xdp_adjust_head(ctx, -OUTER))
+		return XDP_DROP;
+	d = (void *)(long)ctx->data;
+	if (d + 14 + OUTER > (void *)(long)ctx->data_end)
+		return XDP_DROP;
+	*(__u64 *)d = outer.macs;
+	*(__u32 *)(d + 8) = outer.macs_end;
+	*(__u16 *)(d + 12) = bpf_htons(ETH_P_IPV6);
+	*(__u64 *)(d + 14) = 0x60 | (__u64)length << 32 | 4ULL << 48 | 64ULL << 56;
+	*(__u64 *)(d + 22) = outer.source[0];
+	*(__u64 *)(d + 30) = outer.source[1] ^ (__u64)hash << 32;
+	*(__u64 *)(d + 38) = to->address[0];
+	*(__u64 *)(d + 46) = to->address[1];
+	return XDP_TX;
+}
+
 char _license[] SEC("license") = "GPL";

@@ -17,16 +17,17 @@ use crate::model::{Protocol, mapped};
 
 Examples:
   weir explain --vip '[2001:db8:100::1]:443' --client '[2001:db8:c::7]:40000'
+  weir explain --vip 192.0.2.1:443 --client 203.0.113.7:40000
   weir explain --vip '[2001:db8:100::1]:53' --client '[2001:db8:c::7]:5353' --protocol udp \\
     --hash-key-file /etc/weir/hash-key --pins /sys/fs/bpf/weir --output yaml
 
 {}", super::EXIT_CODES))]
 pub(super) struct Args {
     /// VIP and port
-    #[arg(long, value_name = "[ADDRESS]:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     vip: SocketAddr,
     /// Client's address and port
-    #[arg(long, value_name = "[ADDRESS]:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     client: SocketAddr,
     /// Protocol
     #[arg(long, value_enum, default_value_t)]
@@ -56,6 +57,12 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
                 .into(),
         ));
     };
+    if args.vip.is_ipv4() != args.client.is_ipv4() {
+        return Err(Failure::Usage(format!(
+            "explain a flow from {} to {}: they are of two families, and no packet is; give a client of the VIP's family",
+            args.client, args.vip
+        )));
+    }
     let key = HashKey::from_region_key(&key);
     let maps = inspect::open(&node.pins)?;
     let image = maps.image()?;
@@ -98,6 +105,11 @@ pub fn text(flow: &ExplainedFlow) -> String {
         let shared = if others > 1 { format!(", one of {others}") } else { String::new() };
         format!("{} {} (MTU {}){shared}", hop.interface, hop.mac, hop.mtu)
     });
+    let larger = if flow.client.starts_with('[') {
+        "get Packet Too Big"
+    } else {
+        "get fragmentation needed, or are dropped if they do not forbid fragmentation"
+    };
     let optional = |value: Option<String>| value.unwrap_or_default();
     let mut pairs = vec![
         ("client", flow.client.clone()),
@@ -115,10 +127,7 @@ pub fn text(flow: &ExplainedFlow) -> String {
         ("SID", optional(backend.map(|b| b.sid.to_string()))),
         ("next hop", optional(hop)),
         ("MTU", optional(flow.mtu.map(|mtu| mtu.to_string()))),
-        (
-            "largest packet",
-            optional(flow.largest_packet.map(|n| format!("{n} bytes; larger ones get Packet Too Big"))),
-        ),
+        ("largest packet", optional(flow.largest_packet.map(|n| format!("{n} bytes; larger ones {larger}")))),
         ("outcome", flow.meaning.into()),
         ("hint", optional(flow.hint.clone())),
     ];

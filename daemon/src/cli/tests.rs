@@ -105,16 +105,21 @@ fn tables() -> MemTables {
     tables.words.insert(0, VipWord::new(base, 1021, Affinity::None));
     tables.vip_index.insert(crate::flow::port_key(vip, 443, 6), 0);
     tables.own(vip);
+    let vip = crate::model::mapped("192.0.2.1".parse().unwrap());
+    tables.vip_index.insert(crate::flow::port_key(vip, 443, 6), 0);
+    tables.own(vip);
     tables
 }
 
 fn explained(client_port: u16, vip: &str, vip_port: u16) -> String {
     let key = HashKey::from_region_key(&[7; 32]);
     let identity = |index| (index == 1).then(|| (backend_id("vpc-a"), "w1".to_string()));
+    let vip: std::net::IpAddr = vip.parse().unwrap();
+    let client = if vip.is_ipv4() { "203.0.113.7" } else { "2001:db8:c::7" };
     let flow = Flow {
-        client: "2001:db8:c::7".parse().unwrap(),
+        client: crate::model::mapped(client.parse().unwrap()),
         client_port,
-        vip: crate::model::mapped(vip.parse().unwrap()),
+        vip: crate::model::mapped(vip),
         vip_port,
         protocol: 6,
     };
@@ -131,7 +136,10 @@ fn explanations_say_where_a_flow_goes_or_why_it_does_not() {
     insta::assert_snapshot!("explain_no_next_hop", lost);
     insta::assert_snapshot!("explain_no_rule", explained(1, "2001:db8:100::1", 80));
     insta::assert_snapshot!("explain_not_vip", explained(1, "2001:db8:100::9", 443));
-    insta::assert_snapshot!("explain_ipv4", explained(1, "192.0.2.1", 443));
+    let sent = (40_000..).map(|port| explained(port, "192.0.2.1", 443));
+    let sent = sent.take(64).find(|text| text.contains("encapsulated and sent")).unwrap();
+    insta::assert_snapshot!("explain_ipv4", sent);
+    insta::assert_snapshot!("explain_ipv4_not_vip", explained(1, "192.0.2.9", 443));
 }
 
 #[test]

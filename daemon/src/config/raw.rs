@@ -40,6 +40,7 @@ pub(super) struct RawLimits {
     pub(super) backends: Option<i64>,
     pub(super) ring_slots: Option<i64>,
     pub(super) next_hops: Option<i64>,
+    pub(super) fragments: Option<i64>,
 }
 
 #[derive(Debug, Default, Deserialize)]

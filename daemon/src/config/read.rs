@@ -230,6 +230,7 @@ impl Reader<'_> {
             ring_slots: self.number("limits.ringSlots", raw.ring_slots, 1 << 24, 65_552..=1 << 30),
             // An index has 24 bits.
             next_hops: self.number("limits.nextHops", raw.next_hops, 4096, 1..=(1 << 24) - 1),
+            fragments: self.number("limits.fragments", raw.fragments, 16384, 1024..=1 << 22),
         }
     }
 

@@ -62,7 +62,10 @@ fn the_documented_example_is_read_with_defaults() {
     assert_eq!(config.pins, Path::new("/sys/fs/bpf/weir"));
     assert_eq!(config.drain_marker, Path::new("/etc/weir/drain"));
     assert_eq!((config.xdp_mode, config.icmp_rate), (XdpMode::Native, 1000));
-    assert_eq!(config.limits, Limits { vips: 4096, backends: 16384, ring_slots: 1 << 24, next_hops: 4096 });
+    assert_eq!(
+        config.limits,
+        Limits { vips: 4096, backends: 16384, ring_slots: 1 << 24, next_hops: 4096, fragments: 16384 }
+    );
     assert_eq!(config.timers.drain, Duration::from_secs(5));
     assert_eq!(config.timers.settle, Duration::from_millis(5));
     assert_eq!(config.timers.hold_time, Duration::from_secs(9));

@@ -11,7 +11,7 @@ use crate::model::{BackendId, ObjectName, Sid, VipKey};
 /// Capacities of the maps, fixed when they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Limits {
-    /// Entries of `vip_index` and `vip_state`: one a (VIP, protocol, port) and one an address.
+    /// Entries of `vip_state`, one a (VIP, protocol, port); `vip_index` has room for what they need.
     pub vips: u32,
     /// Entries of `backends`, index 0 included.
     pub backends: u32,
@@ -19,11 +19,13 @@ pub struct Limits {
     pub ring_slots: u32,
     /// Entries of `nexthops`, index 0 included.
     pub next_hops: u32,
+    /// Entries of `fragments`: datagrams whose first fragment is remembered.
+    pub fragments: u32,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { vips: 4096, backends: 16_384, ring_slots: 1 << 24, next_hops: 4096 }
+        Self { vips: 4096, backends: 16_384, ring_slots: 1 << 24, next_hops: 4096, fragments: 16_384 }
     }
 }
 

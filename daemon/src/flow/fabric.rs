@@ -4,21 +4,21 @@ use std::net::Ipv6Addr;
 
 use weir_bpf::abi::Config;
 
-use super::parse::{ICMPV6, IPV6_LEN, Ipv6};
+use super::parse::{Family, ICMPV6, Ip};
 
 /// The SID that a Packet Too Big for this node's outer source speaks of, and the bytes that fit.
-pub(super) fn packet_too_big(config: &Config, ip: Ipv6<'_>) -> Option<(Ipv6Addr, u32)> {
+pub(super) fn packet_too_big(config: &Config, ip: Ip<'_>) -> Option<(Ipv6Addr, u32)> {
     let source = [config.src_hi.to_ne_bytes(), config.src_lo.to_ne_bytes()].concat();
-    if ip.destination().octets()[..14] != source[..14] || ip.next_header() != ICMPV6 {
+    if ip.destination().octets()[..14] != source[..14] || ip.protocol() != ICMPV6 {
         return None;
     }
-    let message = ip.whole()?.get(IPV6_LEN..)?;
+    let message = ip.whole()?.get(40..)?;
     let (head, quote) = message.split_at_checked(8)?;
     let mtu = u32::from_be_bytes(head[4..].try_into().ok()?);
-    let quoted = Ipv6::new(quote)?;
+    let quoted = Ip::new(Family::V6, quote)?;
     let right = head[0] == 2
         && (1280..=0xffff).contains(&mtu)
-        && matches!(quoted.next_header(), 41 | 4)
+        && matches!(quoted.protocol(), 41 | 4)
         && quoted.source() == ip.destination()
         && quoted.destination().octets()[..6] == source[..6];
     right.then(|| (quoted.destination(), mtu))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
-use weir_bpf::abi::{Backend, NextHop, RingBlock, SLOTS_PER_BLOCK, VipKey, VipWord};
+use weir_bpf::abi::{Backend, FRAGMENTS, NextHop, RingBlock, SLOTS_PER_BLOCK, VipKey, VipWord};
 
 /// The maps as a packet sees them. `None` from any but [`View::vip_index`] counts as `internal`.
 pub trait View {
@@ -19,7 +19,7 @@ pub trait View {
     fn next_hop(&self, index: u32) -> Option<NextHop>;
 }
 
-/// The key under which packets to a port are looked up.
+/// The key under which packets to a port are looked up; port 0 for a protocol without ports.
 pub const fn port_key(address: Ipv6Addr, port: u16, proto: u8) -> VipKey {
     VipKey { addr: address.octets(), port: port.to_be_bytes(), proto, pad: 0 }
 }
@@ -27,6 +27,11 @@ pub const fn port_key(address: Ipv6Addr, port: u16, proto: u8) -> VipKey {
 /// The key that says an address is ours.
 pub const fn ownership_key(address: Ipv6Addr) -> VipKey {
     port_key(address, 0, 0)
+}
+
+/// The key under which fragments of a protocol find their rule without knowing their ports.
+pub const fn fragments_key(address: Ipv6Addr, protocol: u8) -> VipKey {
+    port_key(address, protocol as u16, FRAGMENTS)
 }
 
 /// Tables in memory, for tests and as the image of what is written into maps.
@@ -74,6 +79,10 @@ impl MemTables {
     /// Says that an address is ours, with or without a rule for any of its ports.
     pub fn own(&mut self, address: Ipv6Addr) {
         self.vip_index.insert(ownership_key(address), 0);
+    }
+    /// Lets fragments of a VIP's only rule for a protocol find it.
+    pub fn lead_fragments(&mut self, address: Ipv6Addr, protocol: u8, vip: u32) {
+        self.vip_index.insert(fragments_key(address, protocol), vip);
     }
     /// The elements of `rings` that are not all zero, by index.
     pub fn ring_blocks(&self) -> BTreeMap<u32, RingBlock> {

@@ -82,11 +82,7 @@ pub fn explain(
 ) -> ExplainedFlow {
     let vip = unmapped(flow.vip);
     let client = unmapped(flow.client);
-    let mut explanation = flow::explain(key, view, NextHops::Table, flow);
-    if vip.is_ipv4() || client.is_ipv4() {
-        // The program looks up no IPv4 packet; what its tables say of one is beside the point.
-        explanation.reason = Reason::Ipv4Unserved;
-    }
+    let explanation = flow::explain(key, view, NextHops::Table, flow);
     let (reason, trail) = (explanation.reason, explanation.trail);
     let protocol = Protocol::from_number(flow.protocol);
     let vip_key = |protocol| VipKey { address: vip, protocol, port: flow.vip_port };

@@ -92,7 +92,7 @@ pub struct HopRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Exit {
-    /// Sent to a backend.
+    /// Sent to a backend, or a backend's reply to its client.
     Sent,
     /// Answered by the gateway itself.
     Answered,
@@ -100,7 +100,7 @@ pub enum Exit {
     Left,
     /// Dropped.
     Dropped,
-    /// For the gateway itself: its self-test frame, the fabric's word on a path.
+    /// Meant for the gateway itself: its self-test frame, an error of the fabric.
     Own,
 }
 
@@ -122,9 +122,7 @@ pub const fn exit_of(reason: Reason) -> Exit {
     match reason {
         Reason::Forwarded | Reason::IcmpSteered | Reason::ReplyForwarded => Exit::Sent,
         Reason::EchoReply | Reason::PacketTooBig => Exit::Answered,
-        Reason::NotIp | Reason::Ipv4Unserved | Reason::NotForHost | Reason::Malformed | Reason::NotVip => {
-            Exit::Left
-        }
+        Reason::NotIp | Reason::NotForHost | Reason::Malformed | Reason::NotVip => Exit::Left,
         Reason::SelfTest | Reason::FabricPtb => Exit::Own,
         _ => Exit::Dropped,
     }

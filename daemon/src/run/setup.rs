@@ -78,6 +78,7 @@ pub(super) fn params(config: &Config, locator: Locator, interfaces: &[Interface]
             backends: limits.backends,
             ring_slots: limits.ring_slots,
             next_hops: limits.next_hops,
+            fragments: limits.fragments,
         },
         mode: match config.xdp_mode {
             XdpMode::Native => Mode::Native,

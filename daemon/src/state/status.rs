@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::State;
 use crate::config::PeerRole;
-use crate::desired::{DrainStage, RefusalCause};
+use crate::desired::{DrainStage, Refusal, RefusalCause};
 use crate::model::{ObjectName, Rule};
 use crate::resolve::Outcome;
 
@@ -88,6 +88,45 @@ pub(super) fn of(state: &State, name: &ObjectName) -> Option<RuleStatus> {
     Some(RuleStatus { name: name.clone(), origin, conditions })
 }
 
+/// What a rule's status was made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleBasis {
+    revision: u64,
+    refusal: Option<Refusal>,
+    loaded: bool,
+    announced: bool,
+    leaving: bool,
+    told: bool,
+}
+
+pub(super) fn basis(state: &State, name: &ObjectName) -> RuleBasis {
+    let served = match state.index.resolution(name).map(|resolution| &resolution.outcome) {
+        Some(Outcome::Served(rule)) => Some(rule),
+        _ => None,
+    };
+    RuleBasis {
+        revision: state.index.revision(name),
+        refusal: state.applied.refused.get(name).cloned(),
+        loaded: served.is_some_and(|rule| is_loaded(state, rule)),
+        announced: served.is_some_and(|rule| is_announced(state, rule)),
+        leaving: state.desired.drain >= DrainStage::Withdrawn,
+        told: told(state),
+    }
+}
+
+fn is_loaded(state: &State, rule: &Rule) -> bool {
+    rule.keys().all(|key| state.applied.loaded.contains(&key))
+}
+
+fn is_announced(state: &State, rule: &Rule) -> bool {
+    rule.vips.iter().all(|vip| state.desired.announce.contains(vip))
+}
+
+/// Whether some upstream peer knows all it should.
+fn told(state: &State) -> bool {
+    state.peers().filter(|p| p.role != PeerRole::Fabric).any(|p| p.established && p.synced)
+}
+
 fn loaded(state: &State, rule: &Rule) -> RuleCondition {
     if let Some(why) = state.applied.refused.get(&rule.name) {
         let reason = match why.cause {
@@ -97,7 +136,7 @@ fn loaded(state: &State, rule: &Rule) -> RuleCondition {
         };
         return condition("Loaded", Truth::False, reason, &why.message);
     }
-    if rule.keys().all(|k| state.applied.loaded.contains(&k)) {
+    if is_loaded(state, rule) {
         return condition("Loaded", Truth::True, "Loaded", "");
     }
     condition("Loaded", Truth::Unknown, "Pending", "the data plane has not answered yet")
@@ -108,14 +147,13 @@ fn advertised(state: &State, rule: &Rule) -> RuleCondition {
     if state.desired.drain >= DrainStage::Withdrawn {
         return no("Draining", "this gateway leaves");
     }
-    if !rule.vips.iter().all(|v| state.desired.announce.contains(v)) {
+    if !is_announced(state, rule) {
         return no("AllBackendsDown", "no backend serves, and the rule's onAllDown is withdraw");
     }
-    if !rule.keys().all(|k| state.applied.loaded.contains(&k)) {
+    if !is_loaded(state, rule) {
         return no("NotLoaded", "only what is loaded is announced");
     }
-    let mut told = state.peers().filter(|p| p.role != PeerRole::Fabric);
-    if !told.any(|p| p.established && p.synced) {
+    if !told(state) {
         return no("NoPeer", "no upstream peer is established and told");
     }
     condition("Advertised", Truth::True, "Advertised", "")

@@ -13,7 +13,20 @@ pub const PACKETS: u32 = 16;
 /// Bytes of header that it lays, `HEADER` there.
 pub const HEADER: usize = 74;
 /// `XDP_TX`.
-const XDP_TX: u32 = 3;
+pub const XDP_TX: u32 = 3;
+/// `XDP_REDIRECT`.
+pub const XDP_REDIRECT: u32 = 4;
+
+/// What is varied over the packets, and what must come of each.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Flows, a power of two.
+    pub flows: u32,
+    /// VIPs that they go to, a power of two, by consecutive addresses.
+    pub vips: u32,
+    /// The verdict.
+    pub verdict: u32,
+}
 
 /// `struct setup` there.
 #[repr(C)]
@@ -31,7 +44,9 @@ struct Setup {
     kind: u32,
     length: u32,
     flow_mask: u32,
+    vip_mask: u32,
     verdict: u32,
+    ipv4: u32,
 }
 
 /// A loaded trampoline with its subject.
@@ -40,32 +55,38 @@ pub struct Trampoline {
     /// An array without a descriptor would lose its program.
     _subject: ProgramArray<MapData>,
     frame: Vec<u8>,
+    verdict: u32,
 }
 
 impl Trampoline {
-    /// Puts `subject` behind a trampoline that varies `frame` over `flows` flows, a power of two.
+    /// Puts `subject` behind a trampoline that varies `frame`, an IPv6 or IPv4 packet, over flows and VIPs.
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn new(subject: &ProgramFd, frame: &[u8], flows: u32) -> anyhow::Result<Self> {
-        ensure!(flows.is_power_of_two(), "{flows} flows are no power of two");
+    pub fn new(subject: &ProgramFd, frame: &[u8], load: Load) -> anyhow::Result<Self> {
+        let Load { flows, vips, verdict } = load;
+        ensure!(flows.is_power_of_two() && vips.is_power_of_two(), "{load:?} has no powers of two");
         ensure!(frame.len() >= HEADER, "the frame has {} bytes, {HEADER} are laid", frame.len());
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| frame[at + i]));
         let half = |at: usize| u32::from_ne_bytes(std::array::from_fn(|i| frame[at + i]));
+        let high = |at: usize| u64::from(half(at)) << 32;
+        let ipv4 = frame[12..14] == [8, 0];
         let setup = Setup {
             macs: word(0),
             macs_end: half(8),
             kind: u32::from(u16::from_ne_bytes([frame[12], frame[13]])),
             ip: word(14),
-            source: [word(22), word(30)],
-            target: [word(38), word(46)],
-            ports: half(54),
-            sequence: half(58),
-            window: word(62),
-            options: half(70),
+            source: if ipv4 { [word(38), high(26)] } else { [word(22), word(30)] },
+            target: if ipv4 { [word(46), high(30)] } else { [word(38), word(46)] },
+            ports: half(if ipv4 { 34 } else { 54 }),
+            sequence: half(if ipv4 { 22 } else { 58 }),
+            window: word(if ipv4 { 54 } else { 62 }),
+            options: half(if ipv4 { 62 } else { 70 }),
             length: frame.len() as u32,
             flow_mask: flows - 1,
-            verdict: XDP_TX,
+            vip_mask: vips - 1,
+            verdict,
+            ipv4: ipv4.into(),
         };
         let mut object = EbpfLoader::new()
             .override_global("setup", bytemuck::bytes_of(&setup), true)
@@ -75,20 +96,20 @@ impl Trampoline {
         let array = object.take_map("subject").context("find the map subject")?;
         let mut array = ProgramArray::try_from(array).context("open the map subject")?;
         array.set(0, subject, 0).context("put the subject behind the trampoline")?;
-        Ok(Self { object, _subject: array, frame: frame.into() })
+        Ok(Self { object, _subject: array, frame: frame.into(), verdict })
     }
 
     /// Sends `packets` through the subject: nanoseconds a packet by the kernel's own clock.
     ///
     /// # Errors
-    /// When the run fails, or a packet got another verdict than `XDP_TX`.
+    /// When the run fails, or a packet got another verdict than it should.
     pub fn time(&mut self, packets: u32) -> anyhow::Result<f64> {
         let mut options = TestRunOptions::new();
         options.data_in = Some(&self.frame);
         options.repeat = packets.div_ceil(PACKETS);
         let result = program(&mut self.object, "bench")?.test_run(options).context("run the trampoline")?;
-        if result.return_value != XDP_TX {
-            bail!("the last packet's verdict was {}, not XDP_TX", result.return_value);
+        if result.return_value != self.verdict {
+            bail!("the last packet's verdict was {}, not {}", result.return_value, self.verdict);
         }
         Ok(result.duration.as_nanos() as f64 / f64::from(PACKETS))
     }
@@ -96,7 +117,7 @@ impl Trampoline {
     /// Packets sent so far.
     ///
     /// # Errors
-    /// When one of them got another verdict than `XDP_TX`, or the head could not be moved back after it.
+    /// When one of them got another verdict than it should, or the head could not be moved back after it.
     pub fn packets(&self) -> anyhow::Result<u64> {
         let map = self.object.map(".bss").context("find the trampoline's counters")?;
         let outcome: Array<_, [u64; 3]> = Array::try_from(map).context("open the trampoline's counters")?;

@@ -21,6 +21,8 @@ enum What {
     Xdp,
     /// Ring build and heal.
     Ring,
+    /// Nanoseconds a packet with few and with many VIPs and backends.
+    Sizes,
     /// Ten thousand rules.
     Scale,
 }
@@ -31,6 +33,11 @@ fn main() -> anyhow::Result<()> {
     let mut lines: Vec<Line> = Vec::new();
     if wanted(What::Xdp) {
         lines.extend(packets(arguments.rounds.max(1))?);
+    }
+    if wanted(What::Sizes) {
+        let measured = in_lab(|bpffs| xdp::sizes(bpffs, arguments.rounds.max(1)))?;
+        println!("wrote {}", write("sizes.json", &measured)?.display());
+        lines.extend(measured);
     }
     if wanted(What::Ring) {
         lines.extend(ring::run()?);
@@ -45,14 +52,18 @@ fn main() -> anyhow::Result<()> {
 }
 
 fn packets(rounds: usize) -> anyhow::Result<Vec<Line>> {
-    // A namespace of its own has a BPF file system that goes with it.
+    let costs = in_lab(|bpffs| xdp::run(bpffs, rounds))?;
+    println!("{}\nwrote {}", xdp::table(&costs), write("xdp.json", &costs)?.display());
+    Ok(xdp::lines(&costs))
+}
+
+/// Runs something in a namespace of its own, with a BPF file system that goes with it.
+fn in_lab<T: Send>(measure: impl FnOnce(&std::path::Path) -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
     let topology = Topology::build("bench", |t| {
         t.node("host");
     })?;
     let lab = Lab::up(&topology)?;
     let host = lab.node("host")?;
     let bpffs = host.bpffs()?;
-    let costs = host.netns().run(|| xdp::run(&bpffs, rounds))??;
-    println!("{}\nwrote {}", xdp::table(&costs), write("xdp.json", &costs)?.display());
-    Ok(xdp::lines(&costs))
+    host.netns().run(|| measure(&bpffs))?
 }

@@ -6,6 +6,10 @@ use std::net::Ipv6Addr;
 pub const TCP: u8 = 6;
 /// UDP's protocol number.
 pub const UDP: u8 = 17;
+/// GRE's protocol number.
+pub const GRE: u8 = 47;
+/// ESP's protocol number.
+pub const ESP: u8 = 50;
 /// ICMPv6's protocol number.
 pub const ICMPV6: u8 = 58;
 /// Next header: hop-by-hop options.
@@ -128,6 +132,16 @@ pub fn ethernet(to: [u8; 6], from: [u8; 6], tags: &[[u8; 4]], ethertype: u16, pa
     out.extend(ethertype.to_be_bytes());
     out.extend(packet);
     out
+}
+
+/// A frame of a good packet of either family, which its version tells.
+pub fn frame_of(tags: &[[u8; 4]], packet: &[u8]) -> Vec<u8> {
+    ethernet(TO, FROM, tags, ethertype(packet), packet)
+}
+
+/// EtherType of a good packet.
+pub fn ethertype(packet: &[u8]) -> u16 {
+    if packet[0] >> 4 == 4 { 0x0800 } else { 0x86dd }
 }
 
 /// An untagged IPv6 frame.

@@ -3,7 +3,9 @@
 //! An [`Arm`] runs them: the Rust oracle ([`oracle::OracleArm`]) here, the loaded program elsewhere.
 
 pub mod build;
+pub mod build4;
 pub mod cases;
+pub mod interpreted;
 pub mod native;
 pub mod oracle;
 pub mod test_run;
@@ -36,6 +38,8 @@ pub struct Case {
     pub name: &'static str,
     /// Where the frame comes in.
     pub ingress: Ingress,
+    /// Frames that came in there just before, starting from a gateway that has seen none; their own fate is other cases'.
+    pub earlier: Vec<Vec<u8>>,
     /// The frame.
     pub frame: Vec<u8>,
     /// What must come of it.

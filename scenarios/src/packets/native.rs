@@ -41,6 +41,11 @@ impl Arm for NativeArm {
             .ok_or_else(|| anyhow::anyhow!("no world was loaded"))?;
         // One clock tick a case: the bucket is full each time.
         tables.now_ns += 2_000_000_000;
+        tables.fragment_keys.clear();
+        tables.fragments.clear();
+        for earlier in &case.earlier {
+            native::run(tables, *ifindex, earlier);
+        }
         let before = totals(tables);
         let out = native::run(tables, *ifindex, &case.frame);
         let increments = Increments::between(&before, &totals(tables));

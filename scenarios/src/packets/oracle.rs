@@ -21,13 +21,13 @@ impl Arm for OracleArm {
 
     fn run(&mut self, case: &Case) -> anyhow::Result<Outcome> {
         let world = self.world.as_ref().ok_or_else(|| anyhow::anyhow!("no world was loaded"))?;
-        let decision = decide(
-            &world.config(case.ingress),
-            &world.tables,
-            &mut Surroundings::default(),
-            world.ifindex(case.ingress),
-            &case.frame,
-        );
+        let mut around = Surroundings::default();
+        let (config, ifindex) = (world.config(case.ingress), world.ifindex(case.ingress));
+        let mut run = |frame: &[u8]| decide(&config, &world.tables, &mut around, ifindex, frame);
+        for earlier in &case.earlier {
+            run(earlier);
+        }
+        let decision = run(&case.frame);
         let (verdict, redirect) = match decision.verdict {
             weir::flow::Verdict::Left => (Verdict::Left, None),
             weir::flow::Verdict::Drop => (Verdict::Drop, None),

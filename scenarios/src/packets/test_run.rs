@@ -27,7 +27,7 @@ pub fn params(world: &World, ingress: Ingress, pins: &Path) -> Params {
     Params {
         pins: pins.into(),
         interfaces: Vec::new(),
-        limits: Limits { vips: 256, backends: 256, ring_slots: 1 << 18, next_hops: 256 },
+        limits: Limits { vips: 256, backends: 256, ring_slots: 1 << 18, next_hops: 256, fragments: 1024 },
         mode: Mode::Native,
         constants: world.config(ingress),
     }
@@ -53,6 +53,10 @@ impl Arm for TestRunArm {
             .iter_mut()
             .find(|(ingress, ..)| *ingress == case.ingress)
             .ok_or_else(|| anyhow::anyhow!("no world was loaded"))?;
+        rig.maps.forget_fragments()?;
+        for earlier in &case.earlier {
+            rig.run(*ifindex, earlier)?;
+        }
         let before = totals(rig, indices);
         let out = rig.run(*ifindex, &case.frame)?;
         let increments = Increments::between(&before, &totals(rig, indices));

@@ -1,12 +1,12 @@
 //! The fixed tables that every packet case meets, made of the shared layout's types and numbers alone.
 
 use std::collections::BTreeMap;
-use std::net::Ipv6Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use weir::flow::{HashKey, MemTables};
 use weir_bpf::abi::{Affinity, Backend, Config, NextHop, ROLE_FABRIC, ROLE_UPLINK, VipWord, pack_nh};
 
-use super::build::{TCP, UDP};
+use super::build::{ESP, GRE, TCP, UDP};
 
 /// Tenant A's VIP.
 pub const VIP_A: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x64, 0, 0, 0, 0, 0xa);
@@ -22,6 +22,20 @@ pub const CLIENT: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xc, 0, 0, 0, 0, 0x123
 pub const CLIENT_2: Ipv6Addr = Ipv6Addr::new(0x2a01, 0x80ff, 0, 0, 0xffff, 0, 0xff00, 0x8080);
 /// A router on the internet.
 pub const ROUTER: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x99, 0, 0, 0, 0, 1);
+/// Tenant A's IPv4 VIP.
+pub const VIP4_A: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
+/// Tenant B's IPv4 VIP, with bytes that a sign extension would spoil.
+pub const VIP4_B: Ipv4Addr = Ipv4Addr::new(198, 51, 128, 255);
+/// An IPv4 address that is ours and has no rule.
+pub const VIP4_BARE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 12);
+/// An IPv4 address that is not ours.
+pub const FOREIGN4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 13);
+/// An IPv4 client.
+pub const CLIENT4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 77);
+/// Another IPv4 client.
+pub const CLIENT4_2: Ipv4Addr = Ipv4Addr::new(100, 255, 128, 1);
+/// A router of the IPv4 internet.
+pub const ROUTER4: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 1);
 /// The self-test SID of this node.
 pub const SELF_TEST: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xff01, 1, 0xf000, 0, 0, 0xff);
 /// Another address in the region's SRv6 block.
@@ -62,9 +76,9 @@ impl Ingress {
 pub struct Rule {
     /// Index of the VIP.
     pub vip: u32,
-    /// Its address.
+    /// Its address; IPv4 as mapped.
     pub address: Ipv6Addr,
-    /// Its port.
+    /// Its port, 0 of a protocol without ports.
     pub port: u16,
     /// Its protocol.
     pub protocol: u8,
@@ -190,6 +204,34 @@ impl World {
         self.add("empty", VIP_A, 1012, TCP, none, 1021, &[0]);
         self.add("half", VIP_A, 1013, UDP, none, 1021, &[tenant_a[0], 0]);
         self.tables.own(VIP_BARE);
+        self.add("gre-b", VIP_B, 0, GRE, none, 1021, &tenant_b);
+
+        let (a, b) = (VIP4_A.to_ipv6_mapped(), VIP4_B.to_ipv6_mapped());
+        self.add("web4", a, 443, TCP, none, 1021, &tenant_a);
+        self.add("dns4", a, 53, UDP, none, 65537, &tenant_a);
+        self.add("sticky4", a, 80, TCP, client, 4093, &tenant_a);
+        self.add("quic4", a, 443, UDP, protocol, 4093, &tenant_a);
+        self.add("equal-cost4", a, 1001, TCP, none, 1021, &[several]);
+        self.add("turned4", a, 1002, TCP, none, 1021, &[turned]);
+        self.add("mtu-1400-4", a, 1003, TCP, none, 1021, &[b1400]);
+        self.add("mtu-1400-udp4", a, 1003, UDP, none, 1021, &[b1400]);
+        self.add("mtu-1320-4", a, 1004, TCP, none, 1021, &[b1320]);
+        self.add("mtu-1319-4", a, 1005, TCP, none, 1021, &[b1319]);
+        self.add("mtu-9000-4", a, 1006, TCP, none, 1021, &[b9000]);
+        self.add("unresolved4", a, 1007, TCP, none, 1021, &[unresolved]);
+        self.add("pmtu-1400-4", a, 1008, TCP, none, 1021, &[learned]);
+        self.add("not-loaded4", a, 1011, TCP, none, 0, &[]);
+        self.add("empty4", a, 1012, TCP, none, 1021, &[0]);
+        self.add("half4", a, 1013, UDP, none, 1021, &[tenant_a[0], 0]);
+        self.add("web-b4", b, 443, TCP, protocol, 1021, &tenant_b);
+        self.add("dns-b4", b, 53, UDP, client, 1021, &tenant_b);
+        self.add("esp-b4", b, 0, ESP, client, 1021, &tenant_b);
+        self.tables.own(VIP4_BARE.to_ipv6_mapped());
+        // Each is its VIP's only rule for the protocol, and its affinity leaves the ports out.
+        for name in ["dns-b", "web-b4", "dns-b4"] {
+            let Rule { address, protocol, vip, .. } = self.rules[name];
+            self.tables.lead_fragments(address, protocol, vip);
+        }
     }
 
     #[expect(clippy::too_many_arguments, reason = "one line a rule, read as a table")]

@@ -7,7 +7,7 @@ use scenarios::region::{A, Live, Region, SOON, rule_on};
 use weir::dataplane::bpf::encode_owner;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_regions_rule_and_an_ipv4_vip_are_neither_served_nor_announced() {
+async fn another_regions_rule_and_a_refused_vip_are_neither_served_nor_announced() {
     let live = Live::up("elsewhere", Region { gateways: 1, ..Region::default() }).unwrap();
     live.prepare_gateway(1).unwrap();
     let objects = live.objects(1).unwrap();
@@ -26,23 +26,24 @@ async fn another_regions_rule_and_an_ipv4_vip_are_neither_served_nor_announced()
         let message = live.wait_condition(1, "tenant-a/elsewhere", kind, status, reason).unwrap();
         assert!(status == "True" || message == "region region-2 serves it", "{message}");
     }
-    let ipv4 = rule_on(&live.region, A, "ipv4", "tcp", 443, &[1]).replace(&live.region.vip(A), "203.0.113.9");
-    objects.put("ipv4.yaml", &ipv4).unwrap();
-    let problem = eventually("the IPv4 VIP is refused", SOON, || {
+    let mapped = "::ffff:203.0.113.9";
+    let refused = rule_on(&live.region, A, "mapped", "tcp", 443, &[1]).replace(&live.region.vip(A), mapped);
+    objects.put("mapped.yaml", &refused).unwrap();
+    let problem = eventually("the mapped VIP is refused", SOON, || {
         let status = live.status(1).map_err(|e| e.to_string())?;
         let problem = status["sources"][0]["problems"][0].as_str().map(str::to_owned);
         problem.ok_or_else(|| status["sources"].to_string())
     })
     .unwrap();
-    let place = objects.directory().join("ipv4.yaml");
+    let place = objects.directory().join("mapped.yaml");
     assert_eq!(
         problem,
         format!(
-            "{}:9: spec.vipAddresses[0]: 203.0.113.9 is an IPv4 VIP, which is not served yet; give an IPv6 address",
+            "{}:9: spec.vipAddresses[0]: ::ffff:203.0.113.9 is an IPv4 address written as IPv6 (::ffff:0:0/96); write it as IPv4",
             place.display()
         )
     );
-    assert_eq!(live.rule_status(1, "tenant-a/ipv4").unwrap(), serde_json::Value::Null);
+    assert_eq!(live.rule_status(1, "tenant-a/mapped").unwrap(), serde_json::Value::Null);
     let maps = live.maps(1).unwrap();
     steady("neither is served nor announced", Duration::from_secs(1), || {
         for address in [vip, "203.0.113.9"] {

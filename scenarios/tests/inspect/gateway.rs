@@ -23,7 +23,7 @@ const REGION: &str = "us-east";
 pub(super) const VIP_A: &str = "2001:db8:100::a";
 pub(super) const VIP_B: &str = "2001:db8:100::b";
 const KEY: [u8; 32] = [0x3c; 32];
-const LIMITS: Limits = Limits { vips: 64, backends: 64, ring_slots: 1 << 16, next_hops: 64 };
+const LIMITS: Limits = Limits { vips: 64, backends: 64, ring_slots: 1 << 16, next_hops: 64, fragments: 1024 };
 
 /// What is loaded, and where.
 pub(super) struct Gateway {

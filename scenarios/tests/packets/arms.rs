@@ -2,6 +2,7 @@
 
 use labkit::Lab;
 use labkit::topology::Topology;
+use scenarios::packets::interpreted::InterpretedArm;
 use scenarios::packets::native::NativeArm;
 use scenarios::packets::test_run::TestRunArm;
 use scenarios::packets::{Case, Ports, World, run_all};
@@ -9,7 +10,7 @@ use scenarios::packets::{Case, Ports, World, run_all};
 #[test]
 fn native_build_agrees_with_every_packet_case() {
     let (ran, failed) = run_all(&mut NativeArm::default(), &World::default(), |_| true).unwrap();
-    assert!(ran >= 320, "only {ran} cases ran");
+    assert!(ran >= 692, "only {ran} cases ran");
     assert!(failed.is_empty(), "{} of {ran} cases failed:\n{}", failed.len(), failed.join("\n"));
 }
 
@@ -32,6 +33,14 @@ fn loaded_program_agrees_with_every_packet_case() {
         .run(|| run_all(&mut TestRunArm::new(&bpffs), &world, Case::test_run_takes_it))
         .unwrap()
         .unwrap();
+    assert!(ran >= 685, "only {ran} cases ran");
+    assert!(failed.is_empty(), "{} of {ran} cases failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[test]
+fn interpreted_program_agrees_with_every_packet_case() {
+    let (ran, failed) =
+        run_all(&mut InterpretedArm::default(), &World::default(), Case::test_run_takes_it).unwrap();
     assert!(ran >= 315, "only {ran} cases ran");
     assert!(failed.is_empty(), "{} of {ran} cases failed:\n{}", failed.len(), failed.join("\n"));
 }

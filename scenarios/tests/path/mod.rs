@@ -80,7 +80,7 @@ fn a_client_reaches_pods_of_both_tenants_through_one_gateway() {
             Interface { name: "eth1".into(), role: ROLE_UPLINK },
             Interface { name: "eth2".into(), role: ROLE_FABRIC },
         ],
-        limits: Limits { vips: 64, backends: 64, ring_slots: 1 << 16, next_hops: 16 },
+        limits: Limits { vips: 64, backends: 64, ring_slots: 1 << 16, next_hops: 16, ..Limits::default() },
         mode: Mode::Native,
         constants: constants(&region),
     };

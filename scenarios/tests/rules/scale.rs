@@ -104,10 +104,10 @@ fn the_kernel_takes_the_memory_that_the_formula_says() {
     let cpus = aya::util::nr_cpus().unwrap() as u32;
     for limits in [
         Limits::default(),
-        Limits { vips: 64, backends: 256, ring_slots: 1 << 19, next_hops: 64 },
+        Limits { vips: 64, backends: 256, ring_slots: 1 << 19, next_hops: 64, fragments: 1024 },
         // Few slots, so that the rest shows.
-        Limits { vips: 1 << 17, backends: 65_538, ring_slots: 1 << 20, next_hops: 65_536 },
-        Limits { vips: 32_769, backends: 16_385, ring_slots: 65_552, next_hops: 4096 },
+        Limits { vips: 1 << 17, backends: 65_538, ring_slots: 1 << 20, next_hops: 65_536, fragments: 1024 },
+        Limits { vips: 32_769, backends: 16_385, ring_slots: 65_552, next_hops: 4096, fragments: 1024 },
     ] {
         let maps = maps(&gw, limits);
         let (said, told) = (memory(&limits, cpus), taken(&maps));
@@ -115,11 +115,17 @@ fn the_kernel_takes_the_memory_that_the_formula_says() {
         println!("{limits:?}: {said} by the formula, {told} by the kernel, {ratio:.3}");
         assert!((0.9..=1.1).contains(&ratio), "{limits:?}: {said} by the formula, {told} by the kernel");
         // The page's formula, term by term.
-        let [cpus, vips, backends, slots, hops] =
-            [cpus, limits.vips, limits.backends, limits.ring_slots, limits.next_hops].map(u64::from);
+        let [cpus, vips, backends, slots, hops, fragments] =
+            [cpus, limits.vips, limits.backends, limits.ring_slots, limits.next_hops, limits.fragments]
+                .map(u64::from);
         let up = u64::next_power_of_two;
-        let buckets = 16 * (2 * up(2 * vips) + up(vips + 3 * backends));
-        let page = 4 * slots + (224 + 16 * cpus) * vips + (96 + 16 * cpus) * backends + 24 * hops + buckets;
+        let buckets = 16 * (up(3 * vips) + up(2 * vips) + up(vips + 3 * backends) + up(fragments));
+        let page = 4 * slots
+            + (304 + 16 * cpus) * vips
+            + (96 + 16 * cpus) * backends
+            + 24 * hops
+            + 96 * fragments
+            + buckets;
         let ratio = page as f64 / told as f64;
         println!("  {page} by the page, {ratio:.3}");
         assert!((0.9..=1.1).contains(&ratio), "{limits:?}: {page} by docs/limits.md, {told} by the kernel");
@@ -132,8 +138,13 @@ fn sixteen_thousand_rules_and_sixty_five_thousand_backends_fit_and_one_more_is_r
     const BACKENDS: u32 = 65_536;
     let (_lab, gw) = lab("full");
     // As docs/limits.md says: one index of `backends` is never used.
-    let limits =
-        Limits { vips: RULES, backends: BACKENDS + 1, ring_slots: (RULES + 1) * 1024, next_hops: 64 };
+    let limits = Limits {
+        vips: RULES,
+        backends: BACKENDS + 1,
+        ring_slots: (RULES + 1) * 1024,
+        next_hops: 64,
+        fragments: 1024,
+    };
     let mut reconciler = Reconciler::new(maps(&gw, limits), Seed([7; 16])).unwrap();
     let rules: Vec<_> = (0..RULES).map(|n| rule(n, (0..4).map(|i| backend(n * 4 + i, 0)))).collect();
     let begin = Instant::now();
@@ -184,7 +195,8 @@ fn a_backend_of_ten_thousand_rules_moves_whole_for_each_vip_and_builds_no_ring()
     let (_lab, gw) = lab("shared");
     // Not room for all rings twice: what was given up must be used again on the way.
     let slots = RULES / 2 * 3 * (1021_u32.next_multiple_of(SLOTS_PER_BLOCK));
-    let limits = Limits { vips: RULES + 1, backends: 16_384, ring_slots: slots, next_hops: 64 };
+    let limits =
+        Limits { vips: RULES + 1, backends: 16_384, ring_slots: slots, next_hops: 64, fragments: 1024 };
     let mut reconciler = Reconciler::new(maps(&gw, limits), Seed([7; 16])).unwrap();
     let rules = |moved: u16| (0..RULES).map(move |n| rule(n, [backend(n, 0), backend(SHARED, moved)]));
     reconciler.apply(&desired(rules(0))).unwrap();
@@ -238,7 +250,7 @@ fn a_backend_of_ten_thousand_rules_moves_whole_for_each_vip_and_builds_no_ring()
 #[test]
 fn names_and_rings_of_rules_long_gone_take_no_room() {
     let (_lab, gw) = lab("names");
-    let limits = Limits { vips: 4, backends: 8, ring_slots: 1 << 17, next_hops: 8 };
+    let limits = Limits { vips: 4, backends: 8, ring_slots: 1 << 17, next_hops: 8, fragments: 1024 };
     let mut reconciler = Reconciler::new(maps(&gw, limits), Seed([7; 16])).unwrap();
     // More names, and more places of rings, than the maps have room for.
     for n in 0..200 {

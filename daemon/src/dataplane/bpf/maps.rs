@@ -30,6 +30,8 @@ const RING_META: usize = size_of::<RingMeta>();
 const BACKEND_META: usize = size_of::<BackendMeta>();
 const COUNTER: usize = size_of::<Counter>();
 const NAME: usize = size_of::<Name>();
+const FRAGMENT_KEY: usize = size_of::<abi::FragmentKey>();
+const FRAGMENT: usize = size_of::<abi::Fragment>();
 
 /// One set of pinned maps, opened for reading and writing.
 pub struct Maps {
@@ -55,6 +57,7 @@ pub struct Maps {
     reason_carried: Array<MapData, u64>,
     names: HashMap<MapData, u64, [u8; NAME]>,
     learned: HashMap<MapData, [u8; 16], [u8; size_of::<Learned>()]>,
+    fragments: HashMap<MapData, [u8; FRAGMENT_KEY], [u8; FRAGMENT]>,
 }
 
 /// The map form of a key.
@@ -145,6 +148,7 @@ impl Maps {
             reason_carried: open!(Array "reason_carried"),
             names: open!(HashMap "names"),
             learned: open!(HashMap "learned"),
+            fragments: open!(HashMap "fragments"),
         })
     }
 
@@ -221,6 +225,19 @@ impl Maps {
         for (key, index) in &image.vip_index {
             let key: [u8; KEY] = bytemuck::cast(*key);
             self.vip_index.insert(key, index, 0).map_err(|e| Error::map("insert into", "vip_index", e))?;
+        }
+        Ok(())
+    }
+
+    /// Forgets every first fragment that was seen: for test rigs.
+    pub fn forget_fragments(&mut self) -> Result<(), Error> {
+        let known: Result<Vec<_>, _> = self.fragments.keys().collect();
+        for key in known.map_err(|e| Error::map("read", "fragments", e))? {
+            match self.fragments.remove(&key) {
+                // The kernel may have forgotten it meanwhile.
+                Ok(()) | Err(MapError::KeyNotFound) => {}
+                Err(e) => return Err(Error::map("delete from", "fragments", e)),
+            }
         }
         Ok(())
     }

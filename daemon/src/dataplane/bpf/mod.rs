@@ -341,6 +341,7 @@ pub fn limits_of(set: &Path) -> Result<Limits, Error> {
         backends: entries("backends")?,
         ring_slots: entries("rings")?.saturating_mul(abi::SLOTS_PER_BLOCK),
         next_hops: entries("nexthops")?,
+        fragments: entries("fragments")?,
     })
 }
 

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use aya::maps::MapData;
 use sha2::{Digest as _, Sha256};
 use weir_bpf::abi::{
-    Backend, BackendMeta, Bucket, Counter, LAYOUT_VERSION, LEARNED_ENTRIES, Learned, Name, NextHop,
-    ROOT_SLOTS, ROOT_VERSION, Reason, RingBlock, RingMeta, Shared, VipKey, VipMeta,
+    Backend, BackendMeta, Bucket, Counter, Fragment, FragmentKey, LAYOUT_VERSION, LEARNED_ENTRIES, Learned,
+    Name, NextHop, ROOT_SLOTS, ROOT_VERSION, Reason, RingBlock, RingMeta, Shared, VipKey, VipMeta,
 };
 
 use super::sys;
@@ -55,8 +55,8 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
     // A backend may be alone in its VPC, on its attachment and on its node.
     let names = limits.backends.saturating_mul(3).saturating_add(limits.vips);
     vec![
-        // Each key may be the only one of its address, whose ownership is an entry too.
-        spec::<VipKey, u32>("vip_index", HASH, 0, limits.vips.saturating_mul(2)),
+        // Each key may be the only one of its address, whose ownership is an entry too, and lead the address's fragments.
+        spec::<VipKey, u32>("vip_index", HASH, 0, limits.vips.saturating_mul(3)),
         spec::<u32, u64>("vip_state", ARRAY, MMAPABLE, limits.vips),
         spec::<u32, RingBlock>("rings", ARRAY, MMAPABLE, limits.ring_blocks()),
         spec::<u32, Backend>("backends", ARRAY, MMAPABLE, limits.backends),
@@ -75,6 +75,7 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
         spec::<u32, u64>("reason_carried", ARRAY, 0, reasons),
         spec::<u64, Name>("names", HASH, NO_PREALLOC, names),
         spec::<[u8; 16], Learned>("learned", LRU_HASH, 0, LEARNED_ENTRIES),
+        spec::<FragmentKey, Fragment>("fragments", LRU_HASH, 0, limits.fragments),
     ]
 }
 

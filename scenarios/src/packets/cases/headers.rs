@@ -3,8 +3,8 @@
 use weir_bpf::abi::Reason;
 
 use super::super::build::{
-    ACK, FRAGMENT, HOP_BY_HOP, Ip, OPTIONS, ROUTING, TCP, UDP, chain, cut, data, fragment, frame, ip,
-    long_options, options, routing, stating,
+    ACK, FRAGMENT, HOP_BY_HOP, Ip, OPTIONS, ROUTING, TCP, UDP, chain, cut, fragment, frame, ip, long_options,
+    options, routing, stating,
 };
 use super::super::world::{CLIENT, VIP_A, VIP_BARE};
 use super::{Of, Table};
@@ -94,25 +94,6 @@ pub(super) fn add(table: &mut Table<'_>) {
         ("headers: TCP cut behind", with(OPTIONS, &[options(TCP, 0)], &segment[..19]), Reason::Truncated),
         ("headers: UDP cut behind", with(OPTIONS, &[options(UDP, 0)], &datagram[..7]), Reason::Truncated),
         ("headers: no rule behind", with(OPTIONS, &[options(TCP, 0)], &no_rule(to_vip)), Reason::NoRule),
-        ("fragment: first", with(FRAGMENT, &[fragment(UDP, 0, true)], &datagram), Reason::Fragment),
-        ("fragment: later", with(FRAGMENT, &[fragment(UDP, 185, true)], &data(64)), Reason::Fragment),
-        ("fragment: last", with(FRAGMENT, &[fragment(UDP, 370, false)], &data(9)), Reason::Fragment),
-        ("fragment: offset 1", with(FRAGMENT, &[fragment(TCP, 1, false)], &segment), Reason::Fragment),
-        (
-            "fragment: highest offset",
-            with(FRAGMENT, &[fragment(TCP, 0x1fff, false)], &segment),
-            Reason::Fragment,
-        ),
-        (
-            "fragment: first behind options",
-            with(OPTIONS, &[options(FRAGMENT, 0), fragment(TCP, 0, true)], &segment),
-            Reason::Fragment,
-        ),
-        (
-            "fragment: of an unserved protocol",
-            with(FRAGMENT, &[fragment(132, 0, true)], &data(32)),
-            Reason::Fragment,
-        ),
     ];
     for (name, packet, reason) in dropped {
         table.dropped(name, frame(&packet), reason);

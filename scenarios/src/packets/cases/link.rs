@@ -44,9 +44,13 @@ pub(super) fn add(table: &mut Table<'_>) {
     table.left("ethertype: LLDP", not_ip(0x88cc), Reason::NotIp);
     table.left("ethertype: 802.3 length", not_ip(46), Reason::NotIp);
     table.left("ethertype: bytes swapped", not_ip(0xdd86), Reason::NotIp);
-    table.left("ethertype: IPv4", not_ip(0x0800), Reason::Ipv4Unserved);
-    table.left("ethertype: IPv4, nothing after", ethernet(TO, FROM, &[], 0x0800, &[]), Reason::Ipv4Unserved);
-    table.left("ethertype: IPv4 tagged", ethernet(TO, FROM, &[TAG], 0x0800, &packet), Reason::Ipv4Unserved);
+    table.left("ethertype: IPv4 with IPv6 behind", not_ip(0x0800), Reason::Malformed);
+    table.left("ethertype: IPv4, nothing after", ethernet(TO, FROM, &[], 0x0800, &[]), Reason::Malformed);
+    table.left(
+        "ethertype: IPv4 tagged, IPv6 behind",
+        ethernet(TO, FROM, &[TAG], 0x0800, &packet),
+        Reason::Malformed,
+    );
     table.left(
         "ethertype: ARP tagged twice",
         ethernet(TO, FROM, &[TAG, TAG], 0x0806, &packet),
