@@ -53,6 +53,8 @@ static __thread ctx_t *this_world;
 #define weir_cfg (this_world->cfg)
 
 inline_always void *data(ctx_t *c) { return c->data; }
+/* No frame here has metadata. */
+inline_always void *metadata(ctx_t *c) { return c->data; }
 inline_always void *data_end(ctx_t *c) { return c->end; }
 inline_always __u32 ingress(ctx_t *c) { return c->ingress; }
 inline_always __u32 frame_len(ctx_t *c) { return c->end - c->data; }

@@ -187,12 +187,12 @@ pub fn run(tables: &mut Tables, ingress: u32, frame: &[u8]) -> Outcome {
     };
     // SAFETY: every pointer leads into a buffer above that outlives the call, with its length beside it.
     let result = unsafe { weir_native_run(&raw mut world) } as u32;
+    tables.fragment_keys.truncate(world.n_fragments as usize);
+    tables.fragments.truncate(world.n_fragments as usize);
     if world.learned_mtu != 0 {
         let now = Learned { at_ns: tables.now_ns, mtu: world.learned_mtu, pad: 0 };
         tables.learned.insert(world.learned_sid, now);
     }
-    tables.fragment_keys.truncate(world.n_fragments as usize);
-    tables.fragments.truncate(world.n_fragments as usize);
     let (from, to) = (world.data as usize - start as usize, world.end as usize - start as usize);
     Outcome {
         action: result & 0xff,

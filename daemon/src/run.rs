@@ -6,7 +6,9 @@
 //! admin ──┘                        └─► NodeStatus ─► admin socket, metrics
 //! ```
 
+mod capture;
 mod datapath;
+mod drops;
 mod readiness;
 mod report;
 pub mod selftest;
@@ -26,7 +28,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use self::datapath::{Ask, Datapath, Health, SelfTest};
-use self::setup::{interfaces, needs_restart, params, plan_settings, settings, speaker};
+pub use self::setup::{constants, interfaces};
+use self::setup::{needs_restart, params, plan_settings, settings, speaker};
 use self::signals::{Signal, Signals};
 use crate::admin::{self, AdminCommand};
 use crate::config::{self, Config, ConfigError, Locator};
@@ -122,6 +125,7 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let seed = Seed::from_region_key(config.hash_key.expose());
     let outputs = datapath::Outputs { events: events_in.clone(), health: health_in, sids: sids_in };
     let datapath = Datapath::start(bpf, maps, seed, datapath::Probe { rule: self_test, uplink }, outputs)?;
+    let drops = drops::follow(&readers, stop.clone())?;
     let fabric: BTreeSet<String> = config.fabric.iter().cloned().collect();
     let (monitor, mut next_hops) = Monitor::spawn(fabric);
 
@@ -197,6 +201,15 @@ async fn run(path: PathBuf) -> Result<(), Error> {
                 AdminCommand::Drain(answer) => {
                     leaving = Some(answer);
                     Event::Drain
+                }
+                AdminCommand::Drops(answer) => {
+                    let follower = drops.upgrade().map(|tell| tell.subscribe());
+                    let _ = answer.send(follower.ok_or_else(|| "drops are no longer read; see the log".into()));
+                    continue;
+                }
+                AdminCommand::Capture(request, answer) => {
+                    tokio::spawn(capture::run(request, datapath.asks(), stop.clone(), answer));
+                    continue;
                 }
                 AdminCommand::Reload(answer) => {
                     let outcome = core.reload(&path, &advertiser).await;
@@ -291,7 +304,7 @@ async fn run(path: PathBuf) -> Result<(), Error> {
 }
 
 /// This node's locator, from the configuration or from the objects as they are now.
-fn locate(config: &Config) -> Result<Locator, Error> {
+pub fn locate(config: &Config) -> Result<Locator, Error> {
     let routers = source::files::mentioning(&config.objects, "BGPRouter");
     resolve::locate(&config.node, config.locator, &routers).map_err(Error::Locator)
 }
@@ -393,6 +406,7 @@ impl Core {
                 role,
                 established,
                 synced: established && peer.end_of_rib_sent,
+                carries: peer.carries,
             };
             self.state.apply(Event::Peer(status), Instant::now());
         }

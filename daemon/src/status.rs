@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::desired::DrainStage;
-use crate::model::{ObjectName, Protocol};
+use crate::model::{Families, ObjectName, Protocol};
 
 /// This build's version: the package's, with a label when it is another build of it.
 pub const VERSION: &str = if cfg!(feature = "next-build") {
@@ -192,6 +192,8 @@ pub struct PeerStatus {
     pub established_since: Option<String>,
     /// All that it should know was sent, End-of-RIB included.
     pub synced: bool,
+    /// Families of which the session carries routes: negotiated, and with a next hop.
+    pub carries: Families,
     /// Routes sent and not withdrawn.
     pub advertised: u64,
     /// Routes that this session cannot carry.

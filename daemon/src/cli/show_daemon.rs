@@ -113,7 +113,7 @@ pub(super) struct Peers(pub(super) Vec<PeerStatus>);
 
 impl Rows for Peers {
     fn header(&self) -> Vec<&'static str> {
-        vec!["PEER", "ROLE", "ADDRESS", "AS", "STATE", "SINCE", "SENT", "SYNCED", "LAST ERROR"]
+        vec!["PEER", "ROLE", "ADDRESS", "AS", "STATE", "SINCE", "CARRIES", "SENT", "SYNCED", "LAST ERROR"]
     }
     fn rows(&self) -> Vec<Vec<String>> {
         let row = |peer: &PeerStatus| {
@@ -124,6 +124,7 @@ impl Rows for Peers {
                 peer.asn.to_string(),
                 peer.state.clone(),
                 peer.established_since.clone().unwrap_or_default(),
+                peer.carries.to_string(),
                 peer.advertised.to_string(),
                 if peer.synced { "yes" } else { "no" }.into(),
                 peer.last_error.clone().unwrap_or_default(),

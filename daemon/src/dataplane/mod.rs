@@ -71,6 +71,20 @@ pub enum Error {
         /// Configured name.
         interface: String,
     },
+    /// No load balancer runs on the interface.
+    #[error(
+        "open the program of {interface}: no load balancer is in its slot; start `weir gateway`, or name an interface that it \
+         serves ({served})"
+    )]
+    NotServing {
+        /// Interface.
+        interface: String,
+        /// Interfaces with a root here.
+        served: String,
+    },
+    /// One capture at a time.
+    #[error("capture: another capture runs; wait for its end, or end it")]
+    Capturing,
     /// Somebody else's XDP program is attached.
     #[error(
         "attach XDP to {interface}: program {program} is attached already and is not ours; let its owner use a slot of the \

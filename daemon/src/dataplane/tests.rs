@@ -188,7 +188,7 @@ fn a_full_map_refuses_the_new_rule_whole_and_keeps_the_others() {
 /// Each limit in turn is one too small for the second rule: not one write is made for it.
 #[test]
 fn what_does_not_fit_is_refused_before_the_first_write_and_says_which_limit() {
-    let roomy = Limits { vips: 16, backends: 24, ring_slots: 1 << 16, next_hops: 8, fragments: 16 };
+    let roomy = Limits { vips: 16, backends: 24, ring_slots: 1 << 16, next_hops: 8, fragments: 8 };
     let cases = [
         (Limits { vips: 2, ..roomy }, "limits.vips", "2 more entries are needed and 1 of 2 are free"),
         (Limits { backends: 4, ..roomy }, "limits.backends", "3 more entries are needed and 1 of 4 are free"),
@@ -219,7 +219,7 @@ fn what_does_not_fit_is_refused_before_the_first_write_and_says_which_limit() {
 #[test]
 fn what_was_given_up_makes_room_within_one_pass() {
     // Room for three rings: two rules, and one to move each of them to.
-    let limits = Limits { vips: 16, backends: 24, ring_slots: 3 * 1024, next_hops: 8, fragments: 16 };
+    let limits = Limits { vips: 16, backends: 24, ring_slots: 3 * 1024, next_hops: 8, fragments: 8 };
     let mut r = Reconciler::new(Mem::new(limits), SEED).unwrap();
     r.apply(&desired([rule(1, 1, &[1], &[1, 2]), rule(1, 2, &[2], &[3, 4])])).unwrap();
     let want = desired([rule(1, 1, &[1], &[5, 6]), rule(1, 2, &[2], &[7, 8])]);
@@ -287,7 +287,7 @@ fn a_loaded_rule_keeps_its_ring_class_also_over_a_restart() {
 
 #[test]
 fn sets_of_none_one_and_512_backends_end_as_their_policy_says() {
-    let limits = Limits { vips: 16, backends: 1100, ring_slots: 1 << 19, next_hops: 8, fragments: 16 };
+    let limits = Limits { vips: 16, backends: 1100, ring_slots: 1 << 19, next_hops: 8, fragments: 8 };
     let mut r = Reconciler::new(Mem::new(limits), SEED).unwrap();
     let many: Vec<Backend> = (0..512_u16)
         .map(|n| {
@@ -306,7 +306,8 @@ fn sets_of_none_one_and_512_backends_end_as_their_policy_says() {
     };
     let down = |mut backends: Vec<Backend>, drain| {
         for b in &mut backends {
-            (b.health, b.drain) = (Health::Unhealthy, drain);
+            b.health = Health::Unhealthy;
+            b.drain = drain;
         }
         backends
     };

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 
 use weir_bpf::abi::Config;
 
-use super::parse::{Family, ICMPV6, Ip};
+use super::parse::{Family, ICMPV6, IPV6_LEN, Ip};
 
 /// The SID that a Packet Too Big for this node's outer source speaks of, and the bytes that fit.
 pub(super) fn packet_too_big(config: &Config, ip: Ip<'_>) -> Option<(Ipv6Addr, u32)> {
@@ -12,7 +12,7 @@ pub(super) fn packet_too_big(config: &Config, ip: Ip<'_>) -> Option<(Ipv6Addr, u
     if ip.destination().octets()[..14] != source[..14] || ip.protocol() != ICMPV6 {
         return None;
     }
-    let message = ip.whole()?.get(40..)?;
+    let message = ip.whole()?.get(IPV6_LEN..)?;
     let (head, quote) = message.split_at_checked(8)?;
     let mtu = u32::from_be_bytes(head[4..].try_into().ok()?);
     let quoted = Ip::new(Family::V6, quote)?;

@@ -213,6 +213,9 @@ fn maps(encoder: &mut DescriptorEncoder<'_>, image: &Image) -> fmt::Result {
     let help = "Self-test frames that came back through the program";
     counters(encoder, "self_test_frames", help, one(image.self_test_frames))?;
 
+    let help = "Sampled drops that were not told to anybody, since the daemon had not read those before";
+    counters(encoder, "drop_events_lost", help, one(image.drop_events_lost))?;
+
     let used = [
         ("vips", image.vips.len() as u64 + u64::from(image.owned), image.limits.vips),
         ("backends", image.backends.len() as u64, image.limits.backends),

@@ -188,6 +188,7 @@ fn peer(config: &Config, peer: &route::PeerStatus) -> PeerStatus {
         established: peer.state == PeerState::Established,
         established_since: peer.established_since.map(rfc3339),
         synced: peer.state == PeerState::Established && peer.end_of_rib_sent,
+        carries: peer.carries,
         advertised: peer.advertised,
         unsendable: peer.unsendable,
         received: peer.received,
@@ -209,8 +210,9 @@ fn prefixes(config: &Config, routes: &route::RouteStatus, plan: &RoutePlan) -> V
         };
         let current =
             routes.peers.values().filter(|p| p.state == PeerState::Established && p.settled >= plan.revision);
-        let told =
-            current.filter(|p| plan.routes_for(p.role, exports(&p.name)).any(|(net, _)| net == *prefix));
+        let told = current
+            .filter(|p| p.carries.contain(prefix.addr()))
+            .filter(|p| plan.routes_for(p.role, exports(&p.name)).any(|(net, _)| net == *prefix));
         told.map(|p| p.name.clone()).collect()
     };
     let all = plan.node.iter().chain(plan.vips.iter());

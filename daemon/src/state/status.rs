@@ -1,5 +1,7 @@
 //! Conditions of a rule on this gateway, with reasons that a tenant can read.
 
+use std::net::IpAddr;
+
 use serde::Serialize;
 
 use super::State;
@@ -96,7 +98,7 @@ pub struct RuleBasis {
     loaded: bool,
     announced: bool,
     leaving: bool,
-    told: bool,
+    told: Told,
 }
 
 pub(super) fn basis(state: &State, name: &ObjectName) -> RuleBasis {
@@ -110,7 +112,7 @@ pub(super) fn basis(state: &State, name: &ObjectName) -> RuleBasis {
         loaded: served.is_some_and(|rule| is_loaded(state, rule)),
         announced: served.is_some_and(|rule| is_announced(state, rule)),
         leaving: state.desired.drain >= DrainStage::Withdrawn,
-        told: told(state),
+        told: served.map_or(Told::Nobody, |rule| told(state, rule)),
     }
 }
 
@@ -122,9 +124,24 @@ fn is_announced(state: &State, rule: &Rule) -> bool {
     rule.vips.iter().all(|vip| state.desired.announce.contains(vip))
 }
 
-/// Whether some upstream peer knows all it should.
-fn told(state: &State) -> bool {
-    state.peers().filter(|p| p.role != PeerRole::Fabric).any(|p| p.established && p.synced)
+/// Which of a rule's VIPs upstream peers know of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// All of them.
+    All,
+    /// No peer is established and knows all it should.
+    Nobody,
+    /// No such peer's session carries the family of this one.
+    NotOf(IpAddr),
+}
+
+fn told(state: &State, rule: &Rule) -> Told {
+    let peers = || state.peers().filter(|p| p.role != PeerRole::Fabric && p.established && p.synced);
+    if peers().next().is_none() {
+        return Told::Nobody;
+    }
+    let missing = rule.vips.iter().find(|vip| !peers().any(|p| p.carries.contain(**vip)));
+    missing.map_or(Told::All, |vip| Told::NotOf(*vip))
 }
 
 fn loaded(state: &State, rule: &Rule) -> RuleCondition {
@@ -153,8 +170,21 @@ fn advertised(state: &State, rule: &Rule) -> RuleCondition {
     if !is_loaded(state, rule) {
         return no("NotLoaded", "only what is loaded is announced");
     }
-    if !told(state) {
+    let told = told(state, rule);
+    if told == Told::Nobody {
         return no("NoPeer", "no upstream peer is established and told");
+    }
+    if let Told::NotOf(vip) = told {
+        let (family, remedy) = if vip.is_ipv4() {
+            ("IPv4", "with IPv6 next hops (RFC 8950), or set nextHopIPv4 for it")
+        } else {
+            ("IPv6", "or set nextHopIPv6 for an IPv4 session")
+        };
+        let message = format!(
+            "no session with an upstream peer carries {family} routes, so {vip} is told to nobody: let the router negotiate {family} \
+             unicast {remedy}"
+        );
+        return no("FamilyNotCarried", &message);
     }
     condition("Advertised", Truth::True, "Advertised", "")
 }

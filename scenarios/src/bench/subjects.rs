@@ -15,7 +15,7 @@ use weir::flow::{HashKey, MemTables};
 use weir::maglev::{self, Eligible, Member, RingSpec, Seed};
 use weir::model::{BackendId, RingSize};
 use weir_bpf::abi::{
-    Affinity, Backend, Config, NextHop, ROLE_UPLINK, Reason, SLOTS_PER_BLOCK, VipWord, pack_nh,
+    Affinity, Backend, Config, NextHop, ROLE_UPLINK, Reason, SLOTS_PER_BLOCK, VipWord, Watch, pack_nh,
 };
 
 use super::trampoline::{XDP_REDIRECT, XDP_TX, program};
@@ -231,8 +231,16 @@ impl Weir {
             next_hops: 256,
             ..Limits::default()
         };
-        let params =
-            Params { pins: pins.into(), interfaces: Vec::new(), limits, mode: Mode::Native, constants };
+        // As a gateway has it by default.
+        let watch = Watch { drop_samples: 10, pad: 0 };
+        let params = Params {
+            pins: pins.into(),
+            interfaces: Vec::new(),
+            limits,
+            mode: Mode::Native,
+            constants,
+            watch,
+        };
         let mut rig = TestRig::load(&params).context("load the load balancer")?;
         let mut tables = MemTables::new();
         let ifindex = if shape.redirect { INGRESS + 1 } else { INGRESS };

@@ -101,13 +101,15 @@ impl Map {
         Ok(true)
     }
 
-    /// Keys of a hash with their values.
+    /// All keys, each with its value.
     ///
     /// # Errors
-    /// When a value is not there.
+    /// When a value cannot be read.
     pub fn pairs(&self, memory: &Memory) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        let value = |index: &usize| memory.bytes(self.element(*index), self.value).map(<[u8]>::to_vec);
-        self.found.iter().map(|(key, index)| Ok((key.clone(), value(index)?))).collect()
+        let pair = |(key, index): (&Vec<u8>, &usize)| {
+            Ok((key.clone(), memory.bytes(self.element(*index), self.value)?.to_vec()))
+        };
+        self.found.iter().map(pair).collect()
     }
 
     /// Removes every key.

@@ -168,6 +168,14 @@ impl Machine {
         Ok(())
     }
 
+    /// All keys of a map, each with its value.
+    ///
+    /// # Errors
+    /// When there is no such map.
+    pub fn pairs(&self, map: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.maps[self.named(map)?].pairs(&self.memory)
+    }
+
     /// The first `count` elements of an array.
     ///
     /// # Errors
@@ -176,14 +184,6 @@ impl Machine {
         let map = &self.maps[self.named(map)?];
         let size = map.sizes().1;
         (0..count).map(|i| Ok(self.memory.bytes(map.at(i)?, size)?.to_vec())).collect()
-    }
-
-    /// Keys of a hash with their values.
-    ///
-    /// # Errors
-    /// When there is no such map.
-    pub fn pairs(&self, map: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.maps[self.named(map)?].pairs(&self.memory)
     }
 
     /// Runs the program on a frame that came in on an interface.

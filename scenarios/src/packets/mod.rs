@@ -140,6 +140,11 @@ pub struct Increments {
 }
 
 impl Increments {
+    /// Whether nothing grew.
+    pub fn nothing(&self) -> bool {
+        self.reasons.is_empty() && self.vips.is_empty() && self.backends.is_empty() && self.selftest_seen == 0
+    }
+
     /// The difference of two moments.
     pub fn between(before: &Totals, after: &Totals) -> Self {
         let counters = |before: &[Counter], after: &[Counter]| {

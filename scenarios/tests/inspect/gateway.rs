@@ -87,6 +87,7 @@ impl Gateway {
             limits: LIMITS,
             mode: Mode::Native,
             constants,
+            watch: weir_bpf::abi::Watch::default(),
         };
         let rig = TestRig::load(&params).unwrap();
         let maps = Maps::open(rig.maps.directory(), LIMITS).unwrap();

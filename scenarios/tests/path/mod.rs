@@ -83,6 +83,7 @@ fn a_client_reaches_pods_of_both_tenants_through_one_gateway() {
         limits: Limits { vips: 64, backends: 64, ring_slots: 1 << 16, next_hops: 16, ..Limits::default() },
         mode: Mode::Native,
         constants: constants(&region),
+        watch: weir_bpf::abi::Watch::default(),
     };
     let spine_mac = lab.node("spine").unwrap().mac("eth1").unwrap();
     let own_mac = gw.mac("eth2").unwrap();

@@ -41,6 +41,7 @@ fn maps(gw: &NodeHandle, limits: Limits) -> Maps {
         limits,
         mode: Mode::Native,
         constants: bytemuck::Zeroable::zeroed(),
+        watch: weir_bpf::abi::Watch::default(),
     };
     let _: &Config = &params.constants;
     let TestRig { maps, .. } = TestRig::load(&params).unwrap();
@@ -115,17 +116,16 @@ fn the_kernel_takes_the_memory_that_the_formula_says() {
         println!("{limits:?}: {said} by the formula, {told} by the kernel, {ratio:.3}");
         assert!((0.9..=1.1).contains(&ratio), "{limits:?}: {said} by the formula, {told} by the kernel");
         // The page's formula, term by term.
-        let [cpus, vips, backends, slots, hops, fragments] =
-            [cpus, limits.vips, limits.backends, limits.ring_slots, limits.next_hops, limits.fragments]
-                .map(u64::from);
-        let up = u64::next_power_of_two;
-        let buckets = 16 * (up(3 * vips) + up(2 * vips) + up(vips + 3 * backends) + up(fragments));
+        let [cpus, vips, fragments] = [cpus, limits.vips, limits.fragments].map(u64::from);
+        let [backends, slots, hops] = [limits.backends, limits.ring_slots, limits.next_hops].map(u64::from);
+        let power = u64::next_power_of_two;
+        let buckets = power(3 * vips) + power(2 * vips) + power(vips + 3 * backends) + power(fragments);
         let page = 4 * slots
             + (304 + 16 * cpus) * vips
             + (96 + 16 * cpus) * backends
             + 24 * hops
             + 96 * fragments
-            + buckets;
+            + 16 * buckets;
         let ratio = page as f64 / told as f64;
         println!("  {page} by the page, {ratio:.3}");
         assert!((0.9..=1.1).contains(&ratio), "{limits:?}: {page} by docs/limits.md, {told} by the kernel");
@@ -238,7 +238,8 @@ fn a_backend_of_ten_thousand_rules_moves_whole_for_each_vip_and_builds_no_ring()
     assert!(applied.refused.is_empty(), "{:?}", applied.refused.iter().next());
     assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
     assert_eq!(reconciler.ring_builds(), built);
-    assert!(took < Duration::from_secs(30), "{took:?}");
+    // The figure is the benchmark's; this is a build without optimisation on a machine that may be busy.
+    assert!(took < Duration::from_mins(5), "{took:?}");
     for n in 0..RULES {
         let address = rule(n, []).vips[0];
         let key = encode_key(VipKey { address, protocol: Protocol::Tcp, port: 443 });

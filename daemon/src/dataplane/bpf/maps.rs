@@ -10,8 +10,8 @@ use bytemuck::Zeroable as _;
 use sha2::{Digest as _, Sha256};
 use weir_bpf::abi;
 use weir_bpf::abi::{
-    BackendMeta, Counter, Learned, Name, NextHop, Reason, RingBlock, RingMeta, SLOTS_PER_BLOCK, Shared,
-    VipMeta, VipWord,
+    BackendMeta, Counter, Learned, Name, NextHop, Reason, RingBlock, RingMeta, SLOTS_PER_BLOCK, Sampler,
+    Shared, VipMeta, VipWord,
 };
 
 use super::mmap::Mapped;
@@ -19,7 +19,7 @@ use super::pins::specs;
 use super::sys;
 use crate::dataplane::tables::{BackendEntry, VipEntry, blocks_for};
 use crate::dataplane::{BackendRecord, Dataplane, Error, Limits, RingRecord, Tables, VipRecord};
-use crate::flow::{MemTables, View};
+use crate::flow::{Fragments, MemTables, View};
 use crate::model::{BackendId, ObjectName, Protocol, Sid, VipKey, mapped, unmapped};
 
 type Bytes<const N: usize> = Array<MapData, [u8; N]>;
@@ -29,6 +29,7 @@ const VIP_META: usize = size_of::<VipMeta>();
 const RING_META: usize = size_of::<RingMeta>();
 const BACKEND_META: usize = size_of::<BackendMeta>();
 const COUNTER: usize = size_of::<Counter>();
+const SAMPLER: usize = size_of::<Sampler>();
 const NAME: usize = size_of::<Name>();
 const FRAGMENT_KEY: usize = size_of::<abi::FragmentKey>();
 const FRAGMENT: usize = size_of::<abi::Fragment>();
@@ -49,6 +50,7 @@ pub struct Maps {
     vip_counters: PerCpuArray<MapData, [u8; COUNTER]>,
     backend_counters: PerCpuArray<MapData, [u8; COUNTER]>,
     reasons: PerCpuArray<MapData, u64>,
+    samplers: PerCpuArray<MapData, [u8; SAMPLER]>,
     vip_meta: Bytes<VIP_META>,
     ring_meta: HashMap<MapData, u32, [u8; RING_META]>,
     backend_meta: Bytes<BACKEND_META>,
@@ -56,8 +58,8 @@ pub struct Maps {
     backend_carried: Bytes<COUNTER>,
     reason_carried: Array<MapData, u64>,
     names: HashMap<MapData, u64, [u8; NAME]>,
-    learned: HashMap<MapData, [u8; 16], [u8; size_of::<Learned>()]>,
     fragments: HashMap<MapData, [u8; FRAGMENT_KEY], [u8; FRAGMENT]>,
+    learned: HashMap<MapData, [u8; 16], [u8; size_of::<Learned>()]>,
 }
 
 /// The map form of a key.
@@ -140,6 +142,7 @@ impl Maps {
             vip_counters: open!(PerCpuArray "vip_counters"),
             backend_counters: open!(PerCpuArray "backend_counters"),
             reasons: open!(PerCpuArray "reasons"),
+            samplers: open!(PerCpuArray "samplers"),
             vip_meta: open!(Array "vip_meta"),
             ring_meta: open!(HashMap "ring_meta"),
             backend_meta: open!(Array "backend_meta"),
@@ -147,8 +150,8 @@ impl Maps {
             backend_carried: open!(Array "backend_carried"),
             reason_carried: open!(Array "reason_carried"),
             names: open!(HashMap "names"),
-            learned: open!(HashMap "learned"),
             fragments: open!(HashMap "fragments"),
+            learned: open!(HashMap "learned"),
         })
     }
 
@@ -257,6 +260,21 @@ impl Maps {
         let index = reason as u32;
         let carried = self.reason_carried.get(&index, 0).unwrap_or(0);
         self.reasons.get(&index, 0).map_or(0, |values| values.iter().sum::<u64>()) + carried
+    }
+
+    /// Drop events for which the ring buffer had no room.
+    pub fn events_lost(&self) -> u64 {
+        let of = |reason: &Reason| {
+            let values = self.samplers.get(&(*reason as u32), 0).ok()?;
+            Some(values.iter().map(|value| bytemuck::cast::<_, Sampler>(*value).lost).sum::<u64>())
+        };
+        Reason::ALL.iter().filter_map(of).sum()
+    }
+
+    /// What first fragments have told.
+    pub fn fragments(&self) -> Fragments {
+        let known = self.fragments.iter().filter_map(Result::ok);
+        known.map(|(key, value)| (bytemuck::cast(key), bytemuck::cast(value))).collect()
     }
 
     /// Adds the totals of another set of maps, which nothing counts into any more.

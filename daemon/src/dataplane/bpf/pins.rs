@@ -3,6 +3,7 @@
 //! ```text
 //! <pins>/maps-<tag>/<map>            one set of maps; the tag states layout version and limits
 //! <pins>/maps-<tag>/lb-<interface>   the program that uses them on an interface
+//! <pins>/maps-<tag>/{capture-<interface>,captures}   while somebody captures: the program in the slot, what it writes to
 //! <pins>/root-v1/<interface>/{slots,program,link}   shared with other owners, frozen
 //! ```
 
@@ -13,8 +14,9 @@ use std::path::{Path, PathBuf};
 use aya::maps::MapData;
 use sha2::{Digest as _, Sha256};
 use weir_bpf::abi::{
-    Backend, BackendMeta, Bucket, Counter, Fragment, FragmentKey, LAYOUT_VERSION, LEARNED_ENTRIES, Learned,
-    Name, NextHop, ROOT_SLOTS, ROOT_VERSION, Reason, RingBlock, RingMeta, Shared, VipKey, VipMeta,
+    Backend, BackendMeta, Bucket, Counter, EVENT_RING, Fragment, FragmentKey, LAYOUT_VERSION,
+    LEARNED_ENTRIES, Learned, Name, NextHop, ROOT_SLOTS, ROOT_VERSION, Reason, RingBlock, RingMeta, Sampler,
+    Shared, VipKey, VipMeta,
 };
 
 use super::sys;
@@ -25,6 +27,7 @@ const ARRAY: u32 = 2;
 const PROG_ARRAY: u32 = 3;
 const PERCPU_ARRAY: u32 = 6;
 const LRU_HASH: u32 = 9;
+const RINGBUF: u32 = 27;
 const NO_PREALLOC: u32 = 1;
 const MMAPABLE: u32 = 1 << 10;
 
@@ -66,6 +69,8 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
         spec::<u32, Counter>("backend_counters", PERCPU_ARRAY, 0, limits.backends),
         spec::<u32, u64>("reasons", PERCPU_ARRAY, 0, reasons),
         spec::<u32, Bucket>("buckets", PERCPU_ARRAY, 0, 1),
+        spec::<u32, Sampler>("samplers", PERCPU_ARRAY, 0, reasons),
+        spec::<(), ()>("events", RINGBUF, 0, EVENT_RING),
         spec::<u32, VipMeta>("vip_meta", ARRAY, 0, limits.vips),
         // While rings are replaced, the old ones are noted too.
         spec::<u32, RingMeta>("ring_meta", HASH, NO_PREALLOC, limits.vips.saturating_mul(2)),
@@ -74,8 +79,8 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
         spec::<u32, Counter>("backend_carried", ARRAY, 0, limits.backends),
         spec::<u32, u64>("reason_carried", ARRAY, 0, reasons),
         spec::<u64, Name>("names", HASH, NO_PREALLOC, names),
-        spec::<[u8; 16], Learned>("learned", LRU_HASH, 0, LEARNED_ENTRIES),
         spec::<FragmentKey, Fragment>("fragments", LRU_HASH, 0, limits.fragments),
+        spec::<[u8; 16], Learned>("learned", LRU_HASH, 0, LEARNED_ENTRIES),
     ]
 }
 
@@ -103,6 +108,8 @@ impl MapSpec {
             ARRAY => entries * value,
             // A pointer to the CPUs' copies.
             PERCPU_ARRAY => entries * (8 + value * cpus),
+            // Its entries are bytes.
+            RINGBUF => entries,
             _ => {
                 let elements =
                     if self.flags & NO_PREALLOC == 0 { entries * (ELEMENT + key + value) } else { 0 };

@@ -33,11 +33,11 @@ pub fn all(world: &World) -> Vec<Case> {
     size::add(&mut table);
     icmp::add(&mut table);
     errors::add(&mut table);
-    fabric::add(&mut table);
     fragments::add(&mut table);
     ipv4::add(&mut table);
     ipv4_size::add(&mut table);
     ipv4_icmp::add(&mut table);
+    fabric::add(&mut table);
     table.cases
 }
 
