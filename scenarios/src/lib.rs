@@ -4,5 +4,6 @@ pub mod bench;
 pub mod demo;
 pub mod egress;
 pub mod interpreter;
+pub mod nat;
 pub mod packets;
 pub mod region;
