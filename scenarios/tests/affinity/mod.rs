@@ -173,7 +173,8 @@ fn fragments_follow(
         }
     }
     for wire in &wires {
-        let all = expect(wire).within(SOON).packets(usize::from(CLIENTS), addressed_to(vip)).unwrap();
+        let all = expect(wire).within(SOON).packets(usize::from(CLIENTS), addressed_to(vip));
+        let all = all.unwrap_or_else(|e| panic!("{e}; {:?} {:?}", live.reasons(1), live.reasons(2)));
         for frame in all {
             let layers = frame.layers();
             let from = inside(&layers);
