@@ -50,6 +50,8 @@ pub struct Config {
     pub xdp_mode: XdpMode,
     /// `icmpRate` (default 1000): Packet Too Big and echo replies a CPU may send in a second; 0 sends none.
     pub icmp_rate: u32,
+    /// `dropSamples` (default 10): events that a CPU writes in a second for one reason to drop; 0 writes none.
+    pub drop_samples: u32,
     /// `drainMarker` (default `/etc/weir/drain`): while this file exists, SIGTERM means leaving for good.
     pub drain_marker: PathBuf,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 pub use weir_bpf::abi::Affinity;
@@ -193,7 +193,7 @@ pub struct Backend {
     /// Who it is.
     pub id: BackendId,
     /// Relative share of new flows.
-    pub weight: NonZeroU32,
+    pub weight: NonZeroU64,
     /// Operator's drain flag.
     pub drain: Drain,
     /// Shared verdict.

@@ -50,6 +50,19 @@ pub struct NodeStatus {
     pub routes: Vec<RouteStatus>,
     /// SIDs to which no next hop is known.
     pub unreachable: Vec<Ipv6Addr>,
+    /// Work done since the start.
+    pub work: Work,
+}
+
+/// What the daemon has done since its start. An unrelated change of routes grows only the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Rings built.
+    pub ring_builds: u64,
+    /// Writes into the maps: rules, rings, records, next hops.
+    pub map_writes: u64,
+    /// Changes of routes that the kernel has told.
+    pub route_changes: u64,
 }
 
 impl NodeStatus {

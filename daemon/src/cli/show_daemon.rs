@@ -73,6 +73,15 @@ pub(super) fn node_text(status: &NodeStatus) -> String {
         ("peers", format!("{established} of {} established", status.peers.len())),
         ("routes", output::count(status.routes.len(), "route")),
         ("unreachable", lines(status.unreachable.iter().map(ToString::to_string).collect())),
+        (
+            "since start",
+            format!(
+                "{} built, {}, {} of routes seen",
+                output::count(status.work.ring_builds as usize, "ring"),
+                output::count(status.work.map_writes as usize, "map write"),
+                output::count(status.work.route_changes as usize, "change"),
+            ),
+        ),
     ];
     pairs.retain(|(_, value)| !value.is_empty());
     format!("{}\n{}", output::pairs(pairs), output::table(&Rules(&status.rules)))

@@ -22,6 +22,7 @@ pub(super) struct Raw {
     pub(super) timers: RawTimers,
     pub(super) xdp_mode: Option<String>,
     pub(super) icmp_rate: Option<i64>,
+    pub(super) drop_samples: Option<i64>,
     pub(super) drain_marker: Option<String>,
 }
 

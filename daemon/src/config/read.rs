@@ -87,6 +87,7 @@ impl Reader<'_> {
             }
         };
         let icmp_rate = self.number("icmpRate", raw.icmp_rate, 1000, 0..=1_000_000);
+        let drop_samples = self.number("dropSamples", raw.drop_samples, 10, 0..=100_000);
         let objects = self.path("objects", raw.objects, "/etc/weir/objects.d");
         let admin = self.path("admin", raw.admin, "/run/weir/gateway.sock");
         let pins = self.path("pins", raw.pins, "/sys/fs/bpf/weir");
@@ -107,6 +108,7 @@ impl Reader<'_> {
             timers,
             xdp_mode,
             icmp_rate,
+            drop_samples,
             drain_marker,
         })
     }

@@ -9,6 +9,7 @@ use crate::desired::DrainStage;
 use crate::model::{Affinity, BackendId, Families, ObjectName, Protocol, Sid, VipKey};
 use crate::status::{
     BackendSummary, Condition, Interface, NodeStatus, NotReady, PeerStatus, RouteStatus, RuleStatus, Source,
+    Work,
 };
 
 fn name(namespace: &str, name: &str) -> ObjectName {
@@ -58,6 +59,7 @@ pub(crate) fn image() -> Image {
             .map(|r| ExitRow::new(*r, if *r == Reason::NoRule { 5 } else { 0 }))
             .collect(),
         self_test_frames: 3,
+        drop_events_lost: 3,
     }
 }
 
@@ -154,5 +156,6 @@ pub(crate) fn status() -> NodeStatus {
             },
         ],
         unreachable: vec!["2001:db8:ff01:2:e001::".parse().unwrap()],
+        work: Work { ring_builds: 2, map_writes: 40, route_changes: 700 },
     }
 }

@@ -9,7 +9,7 @@ use crate::route::{self, PeerState, RouteAttributes, RoutePlan};
 use crate::state::{State, Truth};
 use crate::status::{
     BackendSummary, Condition, Interface, NodeStatus, NotReady, PeerStatus, RouteStatus, RuleStatus, Source,
-    VERSION, rfc3339,
+    VERSION, Work, rfc3339,
 };
 
 pub(super) fn node(
@@ -19,6 +19,7 @@ pub(super) fn node(
     routes: &route::RouteStatus,
     plan: &RoutePlan,
     reasons: Vec<NotReady>,
+    route_changes: u64,
 ) -> NodeStatus {
     NodeStatus {
         node: config.node.clone(),
@@ -42,6 +43,7 @@ pub(super) fn node(
         peers: routes.peers.values().map(|p| peer(config, p)).collect(),
         routes: prefixes(config, routes, plan),
         unreachable: state.applied().unreachable.iter().copied().collect(),
+        work: Work { ring_builds: health.ring_builds, map_writes: health.map_writes, route_changes },
     }
 }
 

@@ -92,6 +92,7 @@ fn loaded(state: &State, rule: &Rule) -> RuleCondition {
     if let Some(why) = state.applied.refused.get(&rule.name) {
         let reason = match why.cause {
             RefusalCause::LimitReached => "LimitReached",
+            RefusalCause::Immutable => "Immutable",
             RefusalCause::Fault => "NotLoaded",
         };
         return condition("Loaded", Truth::False, reason, &why.message);

@@ -1,6 +1,6 @@
 //! From objects to what is served and announced; the outcome depends on the objects alone, never on their history.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::time::SystemTime;
 
 use proptest::prelude::*;
@@ -31,7 +31,7 @@ fn id(namespace: &str, name: &str) -> Identity {
 fn rule(namespace: &str, name: &str, vips: &[&str], vpc: &str, backends: &[&str]) -> CheckedRule {
     let backend = |a: &&str| CheckedBackend {
         address: a.parse().unwrap(),
-        weight: NonZeroU32::MIN,
+        weight: NonZeroU64::MIN,
         drained: false,
         health: network_rule::Health::Unknown,
     };

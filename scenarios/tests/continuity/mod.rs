@@ -1,5 +1,6 @@
 //! What goes on while gateways die, restart, change build and leave: traffic with every packet accounted for.
 
+mod capture;
 mod death;
 mod drain;
 mod paths;

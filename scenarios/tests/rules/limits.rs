@@ -51,7 +51,8 @@ async fn a_rule_whose_ring_does_not_fit_is_not_announced_until_there_is_room() {
         let message = live.wait_condition(1, rule, "Loaded", "False", "LimitReached").unwrap();
         assert_eq!(
             message,
-            "load into map rings: it is full; remove rules, or raise `limits.ringSlots` and restart the gateway"
+            "load into map rings: 65552 more entries are needed and 13424 of 80000 are free; remove rules, or raise \
+             `limits.ringSlots` (now 80000) and restart the gateway"
         );
         live.wait_condition(1, rule, "Advertised", "False", "NotLoaded").unwrap();
     }
@@ -87,7 +88,8 @@ async fn a_rule_with_more_vips_than_fit_is_refused_whole() {
     let live = limited("vips-full", "vips: 7, backends: 256, ringSlots: 524288").unwrap();
     live.run_gateway(1, None).unwrap();
     let message = live.wait_condition(1, "tenant-b/web-udp", "Loaded", "False", "LimitReached").unwrap();
-    assert!(message.contains("raise `limits.vips`"), "{message}");
+    assert!(message.contains("1 more entries are needed and 0 of 4 are free"), "{message}");
+    assert!(message.contains("raise `limits.vips` (now 4)"), "{message}");
     live.wait_condition(1, "tenant-b/web-tcp", "Advertised", "True", "Advertised").unwrap();
     let maps = live.maps(1).unwrap();
     let find = |family, protocol| {

@@ -1,10 +1,12 @@
 //! The packet path as seen on the links: errors made and steered, echo, what is dropped, the outer header, next hops.
 
+mod fabric_mtu;
 mod neighbours;
 mod outer;
 mod steering;
 mod too_big;
 mod unmatched;
+mod vlan;
 
 use std::net::{IpAddr, Ipv6Addr};
 
