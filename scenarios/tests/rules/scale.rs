@@ -40,6 +40,7 @@ fn maps(gw: &NodeHandle, limits: Limits) -> Maps {
         interfaces: Vec::new(),
         limits,
         mode: Mode::Native,
+        watch: weir_bpf::abi::Watch::default(),
         constants: bytemuck::Zeroable::zeroed(),
     };
     let _: &Config = &params.constants;
