@@ -18,3 +18,4 @@ mod regions;
 mod rules;
 mod sharing;
 mod wire;
+mod worker;

@@ -42,6 +42,7 @@ fn maps(gw: &NodeHandle, limits: Limits) -> Maps {
         mode: Mode::Native,
         watch: weir_bpf::abi::Watch::default(),
         constants: bytemuck::Zeroable::zeroed(),
+        watch: bytemuck::Zeroable::zeroed(),
     };
     let _: &Config = &params.constants;
     let TestRig { maps, .. } = TestRig::load(&params).unwrap();
