@@ -40,7 +40,6 @@ fn maps(gw: &NodeHandle, limits: Limits) -> Maps {
         interfaces: Vec::new(),
         limits,
         mode: Mode::Native,
-        watch: weir_bpf::abi::Watch::default(),
         constants: bytemuck::Zeroable::zeroed(),
         watch: bytemuck::Zeroable::zeroed(),
     };
