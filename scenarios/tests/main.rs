@@ -11,6 +11,7 @@ mod edge;
 mod frame;
 mod inspect;
 mod isolation;
+mod kernels;
 mod observe;
 mod packets;
 mod path;
