@@ -6,7 +6,7 @@ use std::time::Duration;
 use labkit::expect::expect;
 use labkit::packet::matcher;
 use labkit::traffic::Connection;
-use labkit::wait::eventually;
+use labkit::wait::{check, eventually};
 use scenarios::region::{A, B, Live, PORT, Region, SOON, TENANTS, WorkerKind, rule};
 use weir_bpf::abi::Reason;
 use weir_bpf::worker_abi::Reason as WorkerReason;
