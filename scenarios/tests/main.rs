@@ -1,6 +1,7 @@
 //! The scenario tests, in one binary.
 #![allow(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
 
+mod affinity;
 mod bgp;
 mod configuration;
 mod containerlab;

@@ -1,11 +1,11 @@
 //! Encapsulation that the internet sends reaches no tenant: not by a gateway, not past it.
 
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use labkit::expect::expect;
 use labkit::packet::{Packet, matcher};
 use labkit::wait::eventually;
-use scenarios::region::{A, B, Live, PORT, Region, SOON, Sender};
+use scenarios::region::{A, B, FAMILIES, Family, Live, PORT, Region, SOON, Sender};
 use weir_bpf::abi::Reason;
 
 /// In every forged packet, so that it is known wherever it turns up.
@@ -16,9 +16,15 @@ fn address(text: &str) -> Ipv6Addr {
 }
 
 /// A packet for a tenant inside an outer header of the attacker's choice.
-fn forged(live: &Live, from: &Sender, source: Ipv6Addr, destination: Ipv6Addr, inner: Ipv6Addr) -> Packet {
-    let client = address(&live.region.client());
-    from.frame().ipv6(source, destination).ipv6(client, inner).udp(666, PORT).payload(MARK)
+fn forged(live: &Live, from: &Sender, source: Ipv6Addr, destination: Ipv6Addr, inner: IpAddr) -> Packet {
+    let outer = from.frame().ipv6(source, destination);
+    let packet = match inner {
+        IpAddr::V4(inner) => {
+            outer.ipv4(live.region.client_of(Family::Ipv4).parse().unwrap(), inner).udp(666, PORT)
+        }
+        IpAddr::V6(inner) => outer.ipv6(address(&live.region.client()), inner).udp(666, PORT),
+    };
+    packet.payload(MARK)
 }
 
 /// Where a forged outer header may point, with the reason that drops it on an uplink (`None`: left to the host).
@@ -54,7 +60,10 @@ async fn forged_encapsulation_reaches_no_pod_by_a_gateway_or_past_it() {
     live.route_in_gateways().unwrap();
     let pods = live.capture_pods(&[A, B]).unwrap();
     let workers: Vec<_> = (1..=3).map(|n| live.capture(&format!("w{n}"), "eth0").unwrap()).collect();
-    let inner = [live.region.vip(A), live.region.vip(B), live.region.pod_address(1)].map(|a| address(&a));
+    let inner =
+        [live.region.vip(A), live.region.vip(B), live.region.pod_address(1)].map(|a| IpAddr::V6(address(&a)));
+    let inner = inner.into_iter().chain([live.vip_of(A, Family::Ipv4), live.vip_of(B, Family::Ipv4)]);
+    let inner: Vec<IpAddr> = inner.collect();
 
     // As an internet router would hand them to the gateways.
     for n in 1..=2_u16 {
@@ -62,7 +71,7 @@ async fn forged_encapsulation_reaches_no_pod_by_a_gateway_or_past_it() {
         let before = live.reasons(n).unwrap();
         let forgeries = forgeries(&live, n);
         for (source, destination, _) in &forgeries {
-            for inner in inner {
+            for &inner in &inner {
                 uplink.send(&forged(&live, &uplink, *source, *destination, inner)).unwrap();
             }
         }
@@ -81,7 +90,10 @@ async fn forged_encapsulation_reaches_no_pod_by_a_gateway_or_past_it() {
     let client = live.sender("client", "eth0").unwrap();
     for n in 1..=2 {
         for (source, destination, _) in forgeries(&live, n) {
-            client.send(&forged(&live, &client, source, destination, inner[0])).unwrap();
+            for family in FAMILIES {
+                let inner = live.vip_of(A, family);
+                client.send(&forged(&live, &client, source, destination, inner)).unwrap();
+            }
         }
     }
 
@@ -98,35 +110,40 @@ async fn forged_encapsulation_reaches_no_pod_by_a_gateway_or_past_it() {
         for source in [address(&live.region.client()), other_gateway] {
             for tenant in [A, B] {
                 let sid = address(&live.region.sid(worker, tenant));
-                fabric.send(&forged(&live, &fabric, source, sid, address(&live.region.vip(tenant)))).unwrap();
+                for family in FAMILIES {
+                    let inner = live.vip_of(tenant, family);
+                    fabric.send(&forged(&live, &fabric, source, sid, inner)).unwrap();
+                }
             }
         }
         eventually("the worker counts them", SOON, || {
             let now = counter(worker);
-            if now == before + 4 { Ok(()) } else { Err(format!("{before} before, {now} now")) }
+            if now == before + 8 { Ok(()) } else { Err(format!("{before} before, {now} now")) }
         })
         .unwrap();
     }
 
     // A real packet to every pod, and all that came before it has been seen.
-    for tenant in [A, B] {
+    for (tenant, family, _) in live.services() {
         for n in 1..=2 {
-            let reached = live.workers_of(n, tenant, 6000..6064).unwrap();
+            let reached = live.workers_of_family(n, tenant, family, 6000..6064).unwrap();
             let all: std::collections::BTreeSet<_> = reached.values().collect();
             assert_eq!(all.len(), 3);
         }
     }
     for (name, pod) in &pods {
         expect(pod).within(SOON).packets(20, matcher::ipv6_src(address(&live.region.client()))).unwrap();
+        let client = live.region.client_of(Family::Ipv4).parse().unwrap();
+        expect(pod).within(SOON).packets(20, matcher::ipv4_src(client)).unwrap();
         assert_eq!(pod.tap().lost_since(0), 0);
         for frame in pod.tap().frames() {
             assert!(!contains(&frame.bytes, MARK), "{name} got {}", frame.layers());
         }
     }
-    // The workers saw those sent past the gateways, twice two each, and none of the others.
+    // The workers saw those sent past the gateways, twice two of each family, and none of the others.
     for worker in &workers {
         let frames = worker.tap().frames();
-        assert_eq!(frames.iter().filter(|f| contains(&f.bytes, MARK)).count(), 4, "{}", worker.name());
+        assert_eq!(frames.iter().filter(|f| contains(&f.bytes, MARK)).count(), 8, "{}", worker.name());
     }
 }
 

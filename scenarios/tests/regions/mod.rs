@@ -8,7 +8,6 @@
 //!
 //! All routers re-export what they learn. Five settings are tried one after the other; in two of them the VIP leaks.
 
-use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -21,7 +20,9 @@ use labkit::role::frr::Frr;
 use labkit::topology::{FrrDaemon, Topology};
 use labkit::wait::eventually;
 use nix::sys::signal::Signal;
-use scenarios::region::{A, BGP_PASSWORD, Live, PORT, Region, SOON, TENANTS};
+use scenarios::region::{
+    A, BGP_PASSWORD, FAMILIES, Family, Ipv4Routes, Live, PORT, Region, SOON, addressed_to,
+};
 use weir::route::LargeCommunity;
 
 /// Route maps of a router: peer group, name, direction.
@@ -58,20 +59,28 @@ fn adapted(name: &str, values: &[(&str, String)]) -> String {
 }
 
 fn region(number: u16) -> Region {
-    Region { number, gateways: 1, workers: 1, ..Region::default() }
+    let ipv4_routes = Ipv4Routes::Extended;
+    Region { number, gateways: 1, workers: 1, ipv4_routes, ..Region::default() }
 }
 
 fn mesh_address(number: u16) -> String {
     format!("2001:db8:fab::{number}")
 }
 
-/// What the lab adds to an example: impatience, and the right to announce networks that are not there.
+/// What the lab adds to an example: impatience, the right to announce networks that are not there, and a fabric that carries IPv4.
 fn additions(asn: u32, groups: &[&str]) -> String {
     let mut text = format!("router bgp {asn}\n no bgp network import-check\n neighbor GATEWAYS passive\n");
     for group in groups {
         text += &format!(" neighbor {group} timers connect 1\n");
     }
-    text + "exit\n"
+    for group in groups.iter().chain(&["GATEWAYS"]) {
+        text += &format!(" neighbor {group} capability extended-nexthop\n");
+    }
+    text += " address-family ipv4 unicast\n";
+    for group in groups.iter().chain(&["GATEWAYS"]) {
+        text += &format!("  neighbor {group} activate\n");
+    }
+    text + " exit-address-family\nexit\n"
 }
 
 fn edge_config(r: &Region) -> String {
@@ -80,6 +89,7 @@ fn edge_config(r: &Region) -> String {
     let values = [
         ("65010:1:2623427234", community),
         ("2001:db8:64::/48", format!("2001:db8:{n}aa::/48")),
+        ("203.0.113.0/24 ge 32", format!("203.0.113.{}/25 ge 32", 128 * (n - 1))),
         ("router bgp 65000", format!("router bgp {}", r.edge_as())),
         ("router-id 192.0.2.1", format!("router-id 192.0.2.{n}1")),
         ("GATEWAYS remote-as 65010", format!("GATEWAYS remote-as {}", r.gateway_as())),
@@ -127,12 +137,18 @@ fn topology() -> Topology {
 /// Puts a router's policy in force or takes it away whole.
 fn policy(router: &Frr, asn: u32, maps: Maps, on: bool) {
     let no = if on { "" } else { "no " };
-    let mut text = format!("router bgp {asn}\n {no}bgp ebgp-requires-policy\n address-family ipv6 unicast\n");
-    for (group, map, direction) in maps {
-        text += &format!("  {no}neighbor {group} route-map {map} {direction}\n");
+    let mut text = format!("router bgp {asn}\n {no}bgp ebgp-requires-policy\n");
+    for family in ["ipv4", "ipv6"] {
+        text += &format!(" address-family {family} unicast\n");
+        for (group, map, direction) in maps {
+            text += &format!("  {no}neighbor {group} route-map {map} {direction}\n");
+        }
+        text += " exit-address-family\n";
     }
-    router.configure(&(text + " exit-address-family\nexit\n")).unwrap();
-    router.vtysh("clear bgp ipv6 unicast * soft").unwrap();
+    router.configure(&(text + "exit\n")).unwrap();
+    for family in ["ipv4", "ipv6"] {
+        router.vtysh(&format!("clear bgp {family} unicast * soft")).unwrap();
+    }
 }
 
 struct Regions {
@@ -177,12 +193,15 @@ impl Regions {
     fn settle(&self) {
         let number = self.markers.get() + 1;
         self.markers.set(number);
-        let marker = format!("2001:db8:face:{number}::/64");
         let edge = self.first.frr("edge").unwrap();
         let asn = self.first.region.edge_as();
-        let lines = format!("router bgp {asn}\n address-family ipv6 unicast\n  network {marker}\n");
-        edge.configure(&(lines + " exit-address-family\nexit\n")).unwrap();
-        self.second.frr("edge").unwrap().wait_bgp_paths(&marker, 1, SOON).unwrap();
+        for (family, marker) in
+            [("ipv6", format!("2001:db8:face:{number}::/64")), ("ipv4", format!("198.18.{number}.0/24"))]
+        {
+            let lines = format!("router bgp {asn}\n address-family {family} unicast\n  network {marker}\n");
+            edge.configure(&(lines + " exit-address-family\nexit\n")).unwrap();
+            self.second.frr("edge").unwrap().wait_bgp_paths(&marker, 1, SOON).unwrap();
+        }
         let locator = self.first.region.gateway_locator(1);
         self.second.frr("spine").unwrap().wait_bgp_paths(&locator, 1, SOON).unwrap();
     }
@@ -191,8 +210,8 @@ impl Regions {
     fn known_elsewhere(&self) -> Vec<String> {
         let mut known = Vec::new();
         for router in ["edge", "spine"] {
-            for tenant in TENANTS {
-                let vip = format!("{}/128", self.first.region.vip(tenant));
+            for (tenant, family, _) in self.first.services() {
+                let vip = self.first.region.vip_route(tenant, family);
                 for path in self.second.frr(router).unwrap().bgp_paths(&vip).unwrap() {
                     known.push(format!("{router}-2 to {vip}: {path}"));
                 }
@@ -203,13 +222,13 @@ impl Regions {
 
     /// Sends a packet from the other region's client to the first one's VIP; what comes back to the client, and what
     /// reaches the pod, is in the captures.
-    fn send(&self) -> (Capture, Capture) {
+    fn send(&self, family: Family) -> (Capture, Capture) {
         let pod = self.first.capture("w1-a", "eth0").unwrap();
         let at_client = self.second.capture("client", "eth0").unwrap();
         let from = self.second.sender("client", "eth0").unwrap();
-        let client: Ipv6Addr = self.second.region.client().parse().unwrap();
-        let vip = self.first.region.vip(A).parse().unwrap();
-        from.send(&from.frame().ipv6(client, vip).udp(7, PORT).payload(b"from elsewhere")).unwrap();
+        let client = self.second.region.client_of(family).parse().unwrap();
+        let vip = self.first.vip_of(A, family);
+        from.send(&from.udp(client, vip, (7, PORT)).payload(b"from elsewhere")).unwrap();
         (at_client, pod)
     }
 
@@ -223,8 +242,8 @@ impl Regions {
         // The kernel is told a moment later.
         let edge = self.second.node("edge").unwrap();
         eventually("no route to a VIP is left", SOON, || {
-            let routes = edge.run(["ip", "-6", "route", "show"]).map_err(|e| e.to_string())?;
-            let left = TENANTS.iter().any(|t| routes.contains(&self.first.region.vip(*t)));
+            let routes = edge.sh("ip -6 route show; ip -4 route show").map_err(|e| e.to_string())?;
+            let left = self.first.services().iter().any(|s| routes.contains(&s.2.ip().to_string()));
             if left { Err(routes) } else { Ok(()) }
         })
         .unwrap();
@@ -234,27 +253,30 @@ impl Regions {
         self.settle();
         let known = self.known_elsewhere();
         assert!(known.is_empty(), "{setting}: {}", known.join("\n"));
-        let (at_client, pod) = self.send();
-        // Its own internet router says that there is no way.
-        expect(&at_client).within(SOON).packet(matcher::icmp_type(1)).unwrap();
-        let arrived = pod.tap().frames();
-        assert!(arrived.is_empty(), "{setting}: {}", arrived[0].layers());
+        for family in FAMILIES {
+            let (at_client, pod) = self.send(family);
+            // Its own internet router says that there is no way.
+            expect(&at_client).within(SOON).packet(matcher::icmp_type(family.pick(3, 1))).unwrap();
+            let arrived = pod.tap().frames();
+            assert!(arrived.is_empty(), "{setting}: {}", arrived[0].layers());
+        }
     }
 
     /// `by` are the AS numbers that pass the VIP on, the nearest first.
     fn leaks(&self, setting: &str, by: &[u32]) {
-        let vip = format!("{}/128", self.first.region.vip(A));
         let wanted = by.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-        eventually(setting, SOON, || {
-            let paths = self.second.frr("edge").unwrap().bgp_paths(&vip).map_err(|e| e.to_string())?;
-            let leaked = paths.iter().any(|path| path["aspath"]["string"] == wanted.as_str());
-            if leaked { Ok(()) } else { Err(format!("no path {wanted}: {paths:?}")) }
-        })
-        .unwrap();
-        self.second.node("edge").unwrap().wait_route(&vip, 1, SOON).unwrap();
-        let (_, pod) = self.send();
-        let vip = self.first.region.vip(A).parse().unwrap();
-        expect(&pod).within(SOON).packet(matcher::ipv6_dst(vip)).unwrap();
+        for family in FAMILIES {
+            let vip = self.first.region.vip_route(A, family);
+            eventually(&format!("{vip} leaks: {setting}"), SOON, || {
+                let paths = self.second.frr("edge").unwrap().bgp_paths(&vip).map_err(|e| e.to_string())?;
+                let leaked = paths.iter().any(|path| path["aspath"]["string"] == wanted.as_str());
+                if leaked { Ok(()) } else { Err(format!("no path {wanted}: {paths:?}")) }
+            })
+            .unwrap();
+            self.second.node("edge").unwrap().wait_route(&vip, 1, SOON).unwrap();
+            let (_, pod) = self.send(family);
+            expect(&pod).within(SOON).packet(addressed_to(self.first.vip_of(A, family))).unwrap();
+        }
     }
 }
 

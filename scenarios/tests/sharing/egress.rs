@@ -9,7 +9,7 @@ use labkit::traffic::{UdpFlow, UdpReport, UdpServer};
 use labkit::wait::{check, eventually};
 use labkit::{Lab, NodeHandle};
 use scenarios::egress::{Egress, MARK};
-use scenarios::region::{A, Live, Region, SOON};
+use scenarios::region::{A, FAMILIES, Live, Region, SOON};
 
 const ADDRESS: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0xe, 0, 0, 0, 0, 1);
 const PORT: u16 = 7000;
@@ -50,8 +50,20 @@ impl Shared {
     async fn egress_flow(&self) -> UdpFlow {
         UdpFlow::start(&self.live.node("client").unwrap(), SocketAddr::V6(claim()), PACE, 64).await.unwrap()
     }
-    async fn flow(&self) -> UdpFlow {
-        UdpFlow::start(&self.live.node("client").unwrap(), self.live.service(A), PACE, 64).await.unwrap()
+    /// Load-balanced flows of both families.
+    async fn flows(&self) -> Vec<UdpFlow> {
+        let client = self.live.node("client").unwrap();
+        let mut flows = Vec::new();
+        for family in FAMILIES {
+            flows.push(UdpFlow::start(&client, self.live.service_of(A, family), PACE, 64).await.unwrap());
+        }
+        flows
+    }
+    /// Ends load-balanced flows of which no packet may have been lost.
+    async fn all_whole(&self, what: &str, flows: Vec<UdpFlow>) {
+        for flow in flows {
+            self.whole(what, flow).await;
+        }
     }
     /// Ends a flow of which no packet may have been lost.
     async fn whole(&self, what: &str, flow: UdpFlow) -> UdpReport {
@@ -110,7 +122,7 @@ async fn load_balancer_and_egress_restart_and_leave_without_loss_to_each_other()
     let report = flow.stop(&[&shared.server]).await.unwrap();
     assert_eq!(report.lost_out.len() as u64, report.sent);
 
-    let lb = shared.flow().await;
+    let lb = shared.flows().await;
     let mut egress = Egress::join(&shared.gateway(), "eth1", claim()).unwrap();
     let root = shared.xdp();
     let flow = shared.egress_flow().await;
@@ -140,7 +152,7 @@ async fn load_balancer_and_egress_restart_and_leave_without_loss_to_each_other()
     egress.leave().unwrap();
     shared.forwarded();
     assert!(shared.root_exists() && shared.xdp() == root, "the load balancer still uses the root");
-    shared.whole("load balancer while egress comes, is replaced, goes", lb).await;
+    shared.all_whole("load balancer while egress comes, is replaced, goes", lb).await;
 
     // The other way round: the load balancer leaves first, for good.
     let egress = Egress::join(&shared.gateway(), "eth1", claim()).unwrap();
@@ -166,13 +178,13 @@ async fn an_uplink_that_egress_had_first_takes_the_load_balancer_in() {
     shared.live.prepare_gateway(1).unwrap();
     shared.start_gateway();
     assert_eq!(shared.xdp(), root, "the root that is there is adopted");
-    let lb = shared.flow().await;
+    let lb = shared.flows().await;
     shared.forwarded();
     let report = shared.whole("egress while the load balancer comes", flow).await;
     assert_eq!(egress.claimed().unwrap(), report.sent);
     egress.leave().unwrap();
     shared.forwarded();
-    shared.whole("load balancer while egress leaves", lb).await;
+    shared.all_whole("load balancer while egress leaves", lb).await;
     assert_eq!(shared.xdp(), root);
     shared.drain();
     assert!(!shared.root_exists(), "whoever leaves last removes the root");

@@ -43,7 +43,19 @@ async fn a_bulk_transfer_completes_both_ways_over_a_fabric_too_small_for_full_se
         let version = family.pick("-4", "-6");
         let route = client.run(["ip", version, "route", "get", &live.region.vip_of(A, family)]).unwrap();
         assert!(route.contains(&format!("mtu {INNER}")), "the client has learned what fits: {route}");
+        let pod = live.lab.node(connection.backend()).unwrap();
+        let (client, vip) = ends(&live, A, family);
+        let route = pod.run(["ip", version, "route", "get", &client.to_string(), "from", &vip.to_string()]);
+        let route = route.unwrap();
+        assert!(route.contains(&format!("mtu {FABRIC}")), "so has the pod, from its worker: {route}");
     }
+    // The worker has no IPv4 address to say it from, and says it all the same (RFC 7600).
+    let pod = live.sender("w1-a", "eth0").unwrap();
+    let at_pod = live.capture("w1-a", "eth0").unwrap();
+    let (client, vip) = ends(&live, A, Family::Ipv4);
+    pod.send(&pod.udp(vip, client, (PORT, 40_000)).payload(&filling(FABRIC + 21))).unwrap();
+    let told = matcher::ipv4_src([192, 0, 0, 8].into()).and(matcher::icmp_type(3));
+    expect(&at_pod).within(SOON).packet(told).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use labkit::expect::expect;
 use labkit::packet::matcher;
 use labkit::traffic::Connection;
-use labkit::wait::eventually;
+use labkit::wait::{check, eventually};
 use scenarios::region::{A, B, Live, PORT, Region, SOON, TENANTS, WorkerKind, rule};
 use weir_bpf::abi::Reason;
 use weir_bpf::worker_abi::Reason as WorkerReason;
@@ -142,9 +142,16 @@ async fn a_reply_that_no_rule_covers_is_refused_and_counted() {
 async fn ipv4_replies_leave_through_the_edge_as_they_are() {
     let live = edge("wedge4", 1600);
     let region = &live.region;
-    let text = rule(region, A, "web-four", "udp", &[1]).replace(&region.vip(A), &region.vip4(A));
-    live.put("rule-a-udp4.yaml", &text).unwrap();
-    live.wait_condition(1, "tenant-a/web-four", "Loaded", "True", "Loaded").unwrap();
+    // Tenant B gives its IPv4 VIP up.
+    for protocol in ["tcp", "udp"] {
+        let text = rule(region, B, &format!("web-{protocol}"), protocol, &[1]);
+        let text = text.replace(&format!(", \"{}\"", region.vip4(B)), "");
+        live.put(&format!("rule-b-{protocol}.yaml"), &text).unwrap();
+    }
+    let owner = weir::dataplane::bpf::encode_owner(live.vip4(B));
+    let maps = live.maps(1).unwrap();
+    eventually("the VIP is given up", SOON, || check(maps.find(&owner).is_none(), || "owned".into()))
+        .unwrap();
     let gateway = live.gateway(1).unwrap();
     gateway.add_route(&format!("198.51.100.0/24 via {} dev eth1", region.edge_uplink(1))).unwrap();
     let uplink = live.capture("edge", "eth1").unwrap();

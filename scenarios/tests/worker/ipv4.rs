@@ -11,7 +11,8 @@ use super::region;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ipv4_packets_reach_pods_without_ipv4_of_their_own_and_answers_go_out() {
-    let live = Live::ready("wipv4", region(1)).unwrap();
+    let mut live = Live::ready("wipv4", region(1)).unwrap();
+    live.stop_servers().await;
     let client: Ipv4Addr = "198.51.100.7".parse().unwrap();
     for tenant in TENANTS {
         let (vip, name) = (live.vip4(tenant), live.region.pod(1, tenant));
