@@ -9,12 +9,15 @@ int lb(struct xdp_md *ctx)
 {
 	int r = decide(ctx);
 
-	/* What the fabric brings into the block may be a reply on its way out. */
-	if (r == OUT(LEFT, R_NOT_VIP))
-		r = edge_reply(ctx, r);
-	count_reason((__u32)r >> 8);
 	if ((r & 0xff) != LEFT)
-		return r & 0xff;
+		goto ours;
+	/* What the fabric brings into the block may be a reply on its way out. */
+	if (r == OUT(LEFT, R_NOT_VIP)) {
+		r = edge_reply(ctx, r);
+		if ((r & 0xff) != LEFT)
+			goto ours;
+	}
+	count_reason((__u32)r >> 8);
 	/* Not ours: the next owner of this uplink, then the stack. */
 	bpf_tail_call(ctx, &slots, 1);
 	bpf_tail_call(ctx, &slots, 2);
@@ -24,6 +27,9 @@ int lb(struct xdp_md *ctx)
 	bpf_tail_call(ctx, &slots, 6);
 	bpf_tail_call(ctx, &slots, 7);
 	return XDP_PASS;
+ours:
+	count_reason((__u32)r >> 8);
+	return r & 0xff;
 }
 
 /* Run by the daemon every second: only the kernel knows its jiffies. */
