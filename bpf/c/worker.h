@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* The worker's decision for one frame from the fabric: steps W1 to W7 of docs/packet-path.md. */
+/* The worker's decision for one frame from the fabric: steps W1 to W7 of docs/worker-path.md. */
 #pragma once
 #include "ecn.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* The worker's tcx half: delivery to an endpoint, and what an endpoint sends: steps D1 and R1 to R6 of docs/packet-path.md. */
+/* The worker's tcx half: delivery to an endpoint, and what an endpoint sends: steps R1 to R6 of docs/worker-path.md. */
 #pragma once
 #include "worker.h"
 
@@ -42,7 +42,7 @@ inline_always void clamp_reply_mss(skb_t *c, __u32 tcp, __u32 largest, __u32 hea
 	bpf_skb_store_bytes(c, at, &limit, 2, 0);
 }
 
-/* D1: a frame that the worker took out of its outer header goes to its endpoint. */
+/* A frame that the worker took out of its outer header goes to its endpoint. */
 inline_always int deliver_frame(skb_t *c)
 {
 	struct w_mark *m = (void *)(long)c->data_meta;
