@@ -3,10 +3,10 @@
 #include "env_bpf.h"
 #include "lb.h"
 #include "drops.h"
-#include "reply.h"
 #ifdef WEIR_CAPTURE
 #include "capture.h"
 #endif
+#include "reply.h"
 
 SEC("xdp.frags")
 int lb(struct xdp_md *ctx)

@@ -53,6 +53,7 @@ macro_rules! same {
 fn abi_equals_btf() {
     let types = &btf(weir_bpf::lb_object());
     same!(types, VipKey = "vip_key" { addr, port, proto, pad });
+    same!(types, weir_bpf::abi::SidBytes = "sid" { bytes });
     same!(types, RingBlock = "ring_block" { slot });
     same!(types, Backend = "backend" { sid, nh, pmtu, flags, pad });
     same!(types, NextHop = "next_hop" { macs, ifindex, mtu, flags });

@@ -10,6 +10,7 @@ mod edge;
 mod frame;
 mod inspect;
 mod isolation;
+mod kernels;
 mod observe;
 mod packets;
 mod path;

@@ -82,10 +82,10 @@ pub struct Region {
     pub fabric_mtu: u32,
     /// How routes come about.
     pub routing: Routing,
-    /// Who takes packets out of their outer headers on the workers.
-    pub worker_kind: WorkerKind,
     /// How the internet router is told of IPv4 VIPs.
     pub ipv4_routes: Ipv4Routes,
+    /// Who takes packets out of their outer headers on the workers.
+    pub worker_kind: WorkerKind,
     /// BGP restart time told by gateways, in seconds.
     pub restart_time: u16,
     /// Timers of the gateways, as in their configuration.
@@ -100,8 +100,8 @@ impl Default for Region {
             workers: 3,
             fabric_mtu: 1600,
             routing: Routing::Bgp,
-            worker_kind: WorkerKind::Kernel,
             ipv4_routes: Ipv4Routes::NextHop,
+            worker_kind: WorkerKind::Kernel,
             restart_time: 20,
             timers: "drain: 1s, gracefulShutdown: 1s".into(),
         }

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use weir_bpf::abi::{
     Backend, BackendMeta, Bucket, Counter, EVENT_RING, Fragment, FragmentKey, LAYOUT_VERSION,
     LEARNED_ENTRIES, Learned, Name, NextHop, ROOT_SLOTS, ROOT_VERSION, Reason, RingBlock, RingMeta, Sampler,
-    Shared, VipKey, VipMeta,
+    Shared, SidBytes, VipKey, VipMeta,
 };
 
 use super::sys;
@@ -79,7 +79,7 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
         spec::<u32, Counter>("backend_carried", ARRAY, 0, limits.backends),
         spec::<u32, u64>("reason_carried", ARRAY, 0, reasons),
         // Backends of one table share a SID.
-        spec::<[u8; 16], u64>("reply_sources", HASH, 0, limits.backends),
+        spec::<SidBytes, u64>("reply_sources", HASH, 0, limits.backends),
         spec::<u64, Name>("names", HASH, NO_PREALLOC, names),
         spec::<FragmentKey, Fragment>("fragments", LRU_HASH, 0, limits.fragments),
         spec::<[u8; 16], Learned>("learned", LRU_HASH, 0, LEARNED_ENTRIES),
@@ -98,11 +98,6 @@ pub(super) fn slots_spec() -> MapSpec {
 }
 
 impl MapSpec {
-    /// A map with keys of type `K` and values of type `V`.
-    pub(crate) fn new<K, V>(name: &'static str, kind: u32, flags: u32, entries: u32) -> Self {
-        Self { name, kind, key: size_of::<K>() as u32, value: size_of::<V>() as u32, flags, entries }
-    }
-
     /// Bytes before the first element is inserted (`kernel/bpf/arraymap.c`, `kernel/bpf/hashtab.c`).
     fn bytes(&self, cpus: u64) -> u64 {
         /// Head of a hash element, and one bucket.
@@ -121,6 +116,11 @@ impl MapSpec {
                 entries.next_power_of_two() * BUCKET + elements
             }
         }
+    }
+
+    /// A map with keys of type `K` and values of type `V`.
+    pub(crate) fn new<K, V>(name: &'static str, kind: u32, flags: u32, entries: u32) -> Self {
+        Self { name, kind, key: size_of::<K>() as u32, value: size_of::<V>() as u32, flags, entries }
     }
 
     /// Opens the pin in `directory` and compares all that the kernel tells of it; aya would adopt any map.

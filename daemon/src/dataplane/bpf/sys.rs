@@ -115,11 +115,6 @@ pub(super) fn program_in_slot(array: BorrowedFd<'_>, slot: u32) -> io::Result<Op
     }
 }
 
-/// Interface of a tcx link (0 once the interface is gone): `struct bpf_link_info` holds it where an XDP link's stands.
-pub(crate) fn tcx_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
-    xdp_link(link)
-}
-
 /// Runs a program once on data of the caller's, in a context of the caller's (`BPF_PROG_TEST_RUN`); aya takes no program that it
 /// has not loaded or found pinned. Returns the program's answer, and how many bytes of `output` are filled.
 pub(super) fn test_run(
@@ -147,6 +142,11 @@ pub(super) fn test_run(
         return Err(io::Error::last_os_error());
     }
     Ok((attr.result, attr.data_size_out as usize))
+}
+
+/// Interface of a tcx link (0 once the interface is gone): `struct bpf_link_info` holds it where an XDP link's stands.
+pub(crate) fn tcx_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+    xdp_link(link)
 }
 
 /// Interface of an XDP link (0 once the interface is gone) and the id of its program.
