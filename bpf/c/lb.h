@@ -255,7 +255,8 @@ inline_always int decide(ctx_t *c)
 	__u64 w, s_hi, d_hi;
 	int r;
 
-	if (unlikely(traced(c)))
+	/* All that tracing costs a packet of the wire: it has no metadata. */
+	if (unlikely(metadata(c) < d) && traced(c))
 		return slow_path(c);
 	/* Step 4: 14 + 40 + 20 bytes, no tag, no extension header; a UDP payload under 12 bytes takes the long way. */
 	if (d + 74 > e || *(__u16 *)(d + 12) != bpf_htons(ETH_P_IPV6) || *(__u8 *)d & 1)
