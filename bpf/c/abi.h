@@ -16,6 +16,7 @@
 #define ROLE_UPLINK 1
 #define ROLE_FABRIC 2
 #define ENCAP_LEN 40
+#define LEARNED_ENTRIES 1024
 #define MIN_FABRIC_MTU (1280 + ENCAP_LEN)
 /* "weirtrac" in memory: marks the metadata of a frame that `weir trace` runs. */
 #define TRACE_MAGIC 0x6361727472696577ULL
@@ -144,6 +145,14 @@ struct fragment_key {
 struct fragment {
 	__u32 ports;
 	__u32 proto;
+};
+struct sid {
+	__u8 addr[16];
+};
+struct learned {
+	__u64 at_ns;
+	__u32 mtu;
+	__u32 pad;
 };
 enum affinity { AFFINITY_NONE = 0, AFFINITY_CLIENT_IP = 1, AFFINITY_CLIENT_IP_AND_PROTOCOL = 2 };
 enum reason {

@@ -47,6 +47,8 @@ struct {
 } events SEC(".maps");
 /* What first fragments told of the rest of their datagrams. */
 MAP(fragments, BPF_MAP_TYPE_LRU_HASH, struct fragment_key, struct fragment, 0, 1024);
+/* What the fabric's routers say of paths, for the daemon to judge. */
+MAP(learned, BPF_MAP_TYPE_LRU_HASH, struct sid, struct learned, 0, LEARNED_ENTRIES);
 /* For user space alone: what the numbers above stand for, so that a restarted daemon and `weir show` can tell,
  * and totals carried over from maps of another layout (adding to a per-CPU counter in use would lose counts). */
 MAP(vip_meta, BPF_MAP_TYPE_ARRAY, __u32, struct vip_meta, 0, 256);
@@ -102,6 +104,12 @@ inline_always void put_fragment(const struct fragment_key *k, const struct fragm
 }
 inline_always struct counter *find_vip_counter(__u32 i) { return bpf_map_lookup_elem(&vip_counters, &i); }
 inline_always struct counter *find_backend_counter(__u32 i) { return bpf_map_lookup_elem(&backend_counters, &i); }
+inline_always void learn(const void *sid, __u32 mtu)
+{
+	struct learned l = { .at_ns = bpf_ktime_get_coarse_ns(), .mtu = mtu };
+
+	bpf_map_update_elem(&learned, sid, &l, BPF_ANY);
+}
 inline_always void count_reason(__u32 r)
 {
 	__u64 *n = bpf_map_lookup_elem(&reasons, &r);

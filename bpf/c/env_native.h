@@ -40,6 +40,9 @@ struct world {
 	__u64 jiffies, now_ns;
 	struct next_hop fib;
 	__u32 fib_known;
+	/* What the fabric said of a path in this run; 0 when it said nothing. */
+	__u8 learned_sid[16];
+	__u32 learned_mtu;
 	/* Frame: `buf` has HEADROOM bytes before and some after. */
 	__u32 ingress, redirect;
 	__u8 *data, *end, *buf, *limit;
@@ -137,6 +140,11 @@ inline_always struct counter *find_vip_counter(__u32 i) { return i < this_world-
 inline_always struct counter *find_backend_counter(__u32 i)
 {
 	return i < this_world->n_backends ? &this_world->backend_counters[i] : NULL;
+}
+inline_always void learn(const void *sid, __u32 mtu)
+{
+	memcpy(this_world->learned_sid, sid, 16);
+	this_world->learned_mtu = mtu;
 }
 inline_always void count_reason(__u32 r)
 {

@@ -7,6 +7,7 @@
 /* The first 48 bits of an address are the low ones of a little-endian word. */
 inline_always int in_block(__u64 hi) { return (hi ^ weir_cfg.src_hi) << 16 == 0; }
 inline_always int is_mapped(__u64 hi, __u32 w2) { return !hi && w2 == bpf_htonl(0xffff); }
+#include "fabric.h"
 
 /* Steps 2, 3, 5 and 6 for IPv6: fills `p`. Returns 0 or the verdict. */
 subprogram int read6(ctx_t *c, __u32 l2, struct packet *p)
@@ -28,6 +29,8 @@ subprogram int read6(ctx_t *c, __u32 l2, struct packet *p)
 			__sync_fetch_and_add(&s->selftest_seen, 1);
 		return DROP(R_SELF_TEST);
 	}
+	if (weir_cfg.role & ROLE_FABRIC && fabric_ptb(c, l2, &ip))
+		return DROP(R_FABRIC_PTB);
 	if (in_block(ip.dst8[0]) || in_block(ip.src8[0]))
 		return weir_cfg.role & ROLE_FABRIC ? OUT(LEFT, R_NOT_VIP) : DROP(R_SRV6_BLOCK);
 

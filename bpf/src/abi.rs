@@ -357,6 +357,20 @@ pub struct Fragment {
     /// Protocol behind all headers.
     pub proto: u32,
 }
+/// Value of `learned`, by SID: what a router of the fabric last said of the path there.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Learned {
+    /// `bpf_ktime_get_coarse_ns` when it said so.
+    pub at_ns: u64,
+    /// Bytes of the outer packet that fit.
+    pub mtu: u32,
+    /// Always 0.
+    pub pad: u32,
+}
+
+/// SIDs of which `learned` remembers something; the ones used least go first.
+pub const LEARNED_ENTRIES: u32 = 1024;
 
 /// Session affinity: what of a packet is hashed.
 #[repr(u32)]

@@ -10,8 +10,8 @@ use std::process::Command;
 use serde_json::Value;
 use weir_bpf::abi::{
     Affinity, Backend, BackendMeta, Bucket, CaptureCpu, CaptureFilter, CaptureHead, Config, Counter,
-    DropEvent, Fragment, FragmentKey, Name, NextHop, Reason, RingBlock, RingMeta, Sampler, Shared, Trace,
-    VipKey, VipMeta, Watch,
+    DropEvent, Fragment, FragmentKey, Learned, Name, NextHop, Reason, RingBlock, RingMeta, Sampler, Shared,
+    Trace, VipKey, VipMeta, Watch,
 };
 
 /// The object's types as `bpftool` prints them, by kind and name.
@@ -63,6 +63,7 @@ fn abi_equals_btf() {
     same!(types, Name = "name" { text });
     same!(types, Config = "config" { nh, fin, src_hi, src_lo, selftest_lo, role, icmp_rate, heartbeat_jiffies, build });
     same!(types, Shared = "shared" { heartbeat, selftest_seen });
+    same!(types, Learned = "learned" { at_ns, mtu, pad });
     same!(types, Bucket = "bucket" { last_ns, tokens });
     same!(types, FragmentKey = "fragment_key" { src, dst, id, proto });
     same!(types, Fragment = "fragment" { ports, proto });

@@ -155,6 +155,11 @@ pub struct Peer {
     pub address: IpAddr,
     /// `localAddress`: source the session is bound to; the kernel's choice when left out.
     pub local_address: Option<IpAddr>,
+    /// `nextHopIPv4`: next hop of IPv4 VIPs, this node's address on the router's link. Without it they carry the session's
+    /// own address, which on an IPv6 session takes a router with RFC 8950.
+    pub next_hop_ipv4: Option<Ipv4Addr>,
+    /// `nextHopIPv6`: next hop of IPv6 routes, for an IPv4 session. Without it they carry the session's own address.
+    pub next_hop_ipv6: Option<Ipv6Addr>,
     /// `port` (default 179).
     pub port: u16,
     /// `asn` of the neighbour.

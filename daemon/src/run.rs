@@ -156,6 +156,7 @@ async fn run(path: PathBuf) -> Result<(), Error> {
         health,
         unset,
         config,
+        route_changes: monitor.route_changes(),
     };
     core.step(&routes.borrow_and_update().clone(), &advertiser, &datapath);
     // The service runs from here on; whether it may be sent traffic is another question, which `/readyz` answers.
@@ -316,6 +317,7 @@ struct Core {
     asked: Option<Asked>,
     health: watch::Receiver<Health>,
     unset: Vec<sysctl::Unset>,
+    route_changes: Arc<std::sync::atomic::AtomicU64>,
 }
 
 impl Core {
@@ -388,6 +390,7 @@ impl Core {
                 role,
                 established,
                 synced: established && peer.end_of_rib_sent,
+                carries: peer.carries,
             };
             self.state.apply(Event::Peer(status), Instant::now());
         }
@@ -415,6 +418,7 @@ impl Core {
     fn report(&mut self, routes: &route::RouteStatus) -> NodeStatus {
         let health = self.health.borrow_and_update().clone();
         let reasons = readiness::reasons(&self.config, &self.state, &health, routes, &self.unset);
-        report::node(&self.config, &self.state, &health, routes, self.announce.plan(), reasons)
+        let changes = self.route_changes.load(std::sync::atomic::Ordering::Relaxed);
+        report::node(&self.config, &self.state, &health, routes, self.announce.plan(), reasons, changes)
     }
 }

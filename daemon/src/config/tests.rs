@@ -212,6 +212,16 @@ fn a_fabric_peer_may_ask_for_vips() {
 )]
 #[case(
     "role: upstream",
+    "role: upstream\n      nextHopIPv4: 2001:db8:11::2",
+    "18: bgp.peers[0].nextHopIPv4: 2001:db8:11::2 is of the other family; give this node's address of that family on the router's link"
+)]
+#[case(
+    "role: upstream",
+    "role: upstream\n      nextHopIPv6: 2001:db8:11::1",
+    "18: bgp.peers[0].nextHopIPv6: 2001:db8:11::1 is the peer's own address; give this node's address of that family on the router's link"
+)]
+#[case(
+    "role: upstream",
     "role: transit",
     "17: bgp.peers[0].role: transit is no role; write upstream or fabric"
 )]

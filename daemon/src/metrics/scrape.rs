@@ -165,7 +165,12 @@ fn node(encoder: &mut DescriptorEncoder<'_>, status: &NodeStatus) -> fmt::Result
     let told = status.routes.iter().filter(|route| !route.peers.is_empty()).count() as u64;
     gauges(encoder, "routes_advertised", "Routes of which at least one peer has been told", one(told))?;
     let help = "SIDs of backends to which this node knows no next hop";
-    gauges(encoder, "unreachable_sids", help, one(status.unreachable.len() as u64))
+    gauges(encoder, "unreachable_sids", help, one(status.unreachable.len() as u64))?;
+    let work = &status.work;
+    counters(encoder, "ring_builds", "Rings built since the daemon's start", one(work.ring_builds))?;
+    counters(encoder, "map_writes", "Writes into the maps since the daemon's start", one(work.map_writes))?;
+    let help = "Changes of routes that the kernel has told since the daemon's start";
+    counters(encoder, "route_changes", help, one(work.route_changes))
 }
 
 fn maps(encoder: &mut DescriptorEncoder<'_>, image: &Image) -> fmt::Result {

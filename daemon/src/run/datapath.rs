@@ -16,6 +16,7 @@ use crate::dataplane::Error;
 use crate::dataplane::apply::Reconciler;
 use crate::dataplane::bpf::{Bpf, CaptureRing, InterfaceStatus, Maps};
 use crate::dataplane::nexthop::NextHopUpdate;
+use crate::dataplane::pathmtu::PathMtus;
 use crate::desired::Desired;
 use crate::event::Event;
 use crate::maglev::Seed;
@@ -23,6 +24,8 @@ use crate::model::{Rule, Sid};
 
 /// Time between heartbeats and looks at link and slot.
 const BEAT: Duration = Duration::from_secs(1);
+/// Time between looks at what the fabric's routers have said of path MTUs.
+const LEARN: Duration = Duration::from_millis(250);
 /// Time between self-tests once one has come back.
 const RETEST: Duration = Duration::from_secs(5);
 /// Time between self-tests until then: a gateway that has just been started waits for the first one.
@@ -70,6 +73,10 @@ pub(super) struct Health {
     pub(super) self_test: SelfTest,
     /// The last thing that failed, until a pass succeeds.
     pub(super) error: Option<String>,
+    /// Rings built since the start.
+    pub(super) ring_builds: u64,
+    /// Writes into the maps since the start.
+    pub(super) map_writes: u64,
 }
 
 /// State of the self-test.
@@ -134,6 +141,8 @@ impl Datapath {
             sent: None,
             next_test: Instant::now(),
             next_beat: Instant::now(),
+            next_learned: Instant::now(),
+            path_mtus: PathMtus::default(),
             capture_until: None,
         };
         let spawn = std::thread::Builder::new().name("datapath".into()).spawn(move || worker.run(&inbox));
@@ -178,6 +187,8 @@ struct Worker {
     sent: Option<(Instant, u64)>,
     next_test: Instant,
     next_beat: Instant,
+    next_learned: Instant,
+    path_mtus: PathMtus,
     /// When a capture ends that nobody has ended.
     capture_until: Option<Instant>,
 }
@@ -189,8 +200,8 @@ impl Worker {
         loop {
             let now = Instant::now();
             self.tick(now);
-            let wake =
-                self.sent.map_or(self.next_beat.min(self.next_test), |_| now + Duration::from_millis(5));
+            let due = self.next_beat.min(self.next_test).min(self.next_learned);
+            let wake = self.sent.map_or(due, |_| now + Duration::from_millis(5));
             let first = match inbox.recv_timeout(wake.saturating_duration_since(now)) {
                 Ok(ask) => Some(ask),
                 Err(RecvTimeoutError::Timeout) => None,
@@ -245,6 +256,20 @@ impl Worker {
         }
     }
 
+    /// Lowers the MTU of backends to which the fabric says that less fits, and forgets what was said long ago.
+    fn learn(&mut self) {
+        let now = crate::dataplane::bpf::monotonic_ns();
+        let told = self.reconciler.dataplane().learned();
+        if told.is_empty() && self.path_mtus.is_empty() {
+            return;
+        }
+        let sids = self.reconciler.sids();
+        self.path_mtus.update(told, &sids, now);
+        if let Err(error) = self.reconciler.path_mtus(&self.path_mtus) {
+            tracing::warn!(%error, "path MTU not set");
+        }
+    }
+
     fn end_capture(&mut self) {
         self.capture_until = None;
         if let Err(error) = self.bpf.end_capture() {
@@ -255,6 +280,7 @@ impl Worker {
     fn apply(&mut self) {
         let outcome = self.reconciler.bring(&self.desired);
         self.note(outcome);
+        self.next_learned = Instant::now();
         self.watch_sids();
         self.tell();
         if !self.bpf.active() && self.desired.synced && self.state.error.is_none() {
@@ -339,7 +365,13 @@ impl Worker {
             }
             self.state.interfaces = self.bpf.status();
         }
+        if now >= self.next_learned {
+            self.next_learned = now + LEARN;
+            self.learn();
+        }
         self.state.active = self.bpf.active();
+        self.state.ring_builds = self.reconciler.ring_builds();
+        self.state.map_writes = self.reconciler.dataplane().writes();
         let state = &self.state;
         self.out.health.send_if_modified(|current| {
             let changed = current != state;

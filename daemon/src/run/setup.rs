@@ -140,6 +140,8 @@ pub(super) fn speaker(config: &Config) -> SpeakerConfig {
             std::net::IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
             std::net::IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
         }),
+        next_hop_ipv4: peer.next_hop_ipv4,
+        next_hop_ipv6: peer.next_hop_ipv6,
         asn: peer.asn,
         role: match peer.role {
             config::PeerRole::Upstream => route::PeerRole::Upstream,

@@ -111,5 +111,6 @@ fn totals(rig: &TestRig, (vips, backends): (u32, u32)) -> Totals {
         vips: (0..vips).map(|i| rig.maps.vip_total(i)).collect(),
         backends: (0..backends).map(|i| rig.maps.backend_total(i)).collect(),
         selftest_seen: rig.maps.shared().selftest_seen,
+        learned: rig.maps.learned().into_iter().map(|(sid, learned)| (sid.0, learned)).collect(),
     }
 }

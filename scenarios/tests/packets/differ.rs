@@ -66,6 +66,7 @@ fn mutated_frames_fare_alike_in_c_and_in_the_oracle() {
             && c.vips == rust.vips
             && c.backends == rust.backends
             && c.selftest_seen == rust.selftest_seen
+            && c.learned == rust.learned
             && frames;
         assert!(
             same,

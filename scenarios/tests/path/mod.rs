@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn rule(region: &Region, tenant: Tenant) -> Rule {
             attachment: "default".into(),
             address: region.pod_address(w).parse().unwrap(),
         },
-        weight: NonZeroU32::MIN,
+        weight: NonZeroU64::MIN,
         drain: Drain::No,
         health: Health::Unknown,
         endpoint: Some(Endpoint {

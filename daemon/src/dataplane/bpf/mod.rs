@@ -21,7 +21,7 @@ pub use capture::{CaptureFrames, CaptureRing, RawFrame};
 pub use events::{DropEvents, RawDrop, wall_clock};
 pub use live::{LiveProgram, TraceRun};
 pub use maps::{Maps, encode_key, encode_owner};
-pub use pins::Pins;
+pub use pins::{Pins, memory};
 pub use root::{Mode, Root, attached_program};
 use weir_bpf::abi;
 
@@ -395,6 +395,11 @@ pub fn serving_set(pins: &Pins, interfaces: &[String]) -> Result<Option<PathBuf>
 /// Name of an interface of the calling thread's network namespace, for people.
 pub fn interface_name(index: u32) -> Option<String> {
     sys::interface_name(index)
+}
+
+/// The kernel's monotonic clock, nanoseconds: the one that `bpf_ktime_get_coarse_ns` reads more coarsely.
+pub fn monotonic_ns() -> u64 {
+    sys::monotonic_ns()
 }
 
 /// A time in the kernel's jiffies, at least one unless it is zero.
