@@ -174,21 +174,24 @@ inline_always int long_way(ctx_t *c)
 {
 	struct packet p = {};
 	__u32 l2 = ETH_HLEN;
-	__u8 eth[ETH_HLEN], tag[4];
+	__be16 field;
 	__u16 type;
 	int r, i;
 
-	if (load(c, 0, eth, sizeof eth))
+	/* Field by field: five calls deep the stack has no room for the header (512 bytes in all, before 6.10 in steps of 32). */
+	if (load(c, ETH_HLEN - 2, &field, sizeof field))
 		return OUT(LEFT, R_MALFORMED);
-	if (eth[0] & 1)
+	type = bpf_ntohs(field);
+	if (load(c, 0, &field, sizeof field))
+		return OUT(LEFT, R_MALFORMED);
+	if (field & bpf_htons(0x0100))
 		return OUT(LEFT, R_NOT_FOR_HOST);
-	type = (__u16)eth[12] << 8 | eth[13];
 	for (i = 0; i < 3; i++) {
 		if (type != ETH_VLAN && type != ETH_QINQ)
 			break;
-		if (i == 2 || load(c, l2, tag, sizeof tag))
+		if (i == 2 || load(c, l2 + 2, &field, sizeof field))
 			return OUT(LEFT, R_MALFORMED);
-		type = (__u16)tag[2] << 8 | tag[3];
+		type = bpf_ntohs(field);
 		l2 += 4;
 	}
 	if (type == ETH_P_IPV6)
@@ -203,7 +206,10 @@ inline_always int long_way(ctx_t *c)
 /* Everything but a plain TCP or UDP packet that hits a rule, and every frame that `weir trace` runs. */
 subprogram int slow_path(ctx_t *c)
 {
-	return trace_end(c, long_way(c));
+	int r = long_way(c);
+
+	/* What is no VIP's may yet be a reply, which the caller finds out. */
+	return r == OUT(LEFT, R_NOT_VIP) ? r : trace_end(c, r);
 }
 
 /* The plain case of IPv4: 14 + 20 + 20 bytes, no tag, no option, no fragment. */
