@@ -6,6 +6,9 @@ use bytemuck::Zeroable as _;
 use crate::native::HEADROOM;
 use crate::worker_abi::{Binding, Config, Counter, Endpoint, Params, PortKey, Prefix, Reason, SidKey};
 
+/// What the program returned for "not ours": the next slot, then the stack.
+pub const LEFT: u32 = 7;
+
 /// All tables that one run sees.
 #[derive(Clone, Debug)]
 pub struct Tables {
@@ -48,7 +51,7 @@ impl Tables {
 /// What became of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// XDP action, or [`crate::native::LEFT`].
+    /// XDP action, or [`LEFT`].
     pub action: u32,
     /// Reason counted.
     pub reason: u32,

@@ -581,7 +581,7 @@ impl Native {
     pub fn run(&mut self, case: &Case) -> Seen {
         let before = self.0.clone();
         let out = native_worker::run(&mut self.0, &case.frame);
-        let action = if out.action == weir_bpf::native::LEFT { 2 } else { out.action };
+        let action = if out.action == weir_bpf::native_worker::LEFT { 2 } else { out.action };
         let old = |i: usize| before.counters.get(i).copied().unwrap_or_default();
         let grown = |(i, now): (usize, &Counter)| {
             let more = (now.packets - old(i).packets, now.bytes - old(i).bytes);
