@@ -45,3 +45,7 @@ shell:
 bench *args:
     cargo build --release --quiet --locked -p weir
     cargo run --release --quiet --locked -p scenarios --bin bench -- {{ args }}
+
+# run the packet suite, and what needs VRF or netem, on other kernels under emulation (just kernels 6.1 for one)
+kernels *args: build
+    @tools/kernels/check {{ args }}

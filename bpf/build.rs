@@ -15,7 +15,10 @@ fn main() -> Result<()> {
     let out = PathBuf::from(env::var("OUT_DIR").context("OUT_DIR")?);
     let clang = find_clang()?;
     let next = env::var_os("CARGO_FEATURE_NEXT_LAYOUT").is_some();
-    for program in ["lb", "root"] {
+    // The load balancer is built twice: the second build captures frames and sits in the slots only while somebody asks for it.
+    for (program, object, define) in
+        [("lb", "lb", None), ("lb", "capture", Some("-DWEIR_CAPTURE")), ("root", "root", None)]
+    {
         let mut command = Command::new(&clang);
         command
             .args([
@@ -34,10 +37,11 @@ fn main() -> Result<()> {
             // A build path inside debug info would make the object differ from machine to machine.
             .args(["-fdebug-prefix-map=".to_owned() + &cwd()? + "=."])
             .args(next.then_some("-DWEIR_NEXT_LAYOUT"))
+            .args(define)
             .arg("-c")
             .arg(format!("c/{program}.bpf.c"))
             .arg("-o")
-            .arg(out.join(format!("{program}.o")));
+            .arg(out.join(format!("{object}.o")));
         run(&mut command, "install the packages clang-19 and libbpf-dev (./dev does)")?;
     }
     native(&clang, &out)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use crate::address;
 use crate::checked::{CheckedBackend, CheckedHealthCheck, CheckedRule, Transport, Verdicts};
@@ -18,8 +18,6 @@ pub const MAX_VIPS: usize = 8;
 pub const MAX_BACKENDS: usize = 512;
 /// Sizes a ring may have.
 pub const RING_SIZES: [i64; 4] = [1021, 4093, 16381, 65537];
-/// Largest weight: with 512 backends their sum still fits 32 bits.
-pub const MAX_WEIGHT: i64 = 65_535;
 
 /// Checks a rule. The rule is `None` exactly when a problem is an error.
 pub fn check(rule: &NetworkRule) -> (Option<CheckedRule>, Vec<Problem>) {
@@ -175,11 +173,10 @@ fn backends(spec: &NetworkRuleSpec, verdicts: &Verdicts, problems: &mut Vec<Prob
     for (i, b) in spec.backends.iter().enumerate() {
         let at = |name: &str| format!("spec.backends[{i}].{name}");
         backend_port(spec, b.port, &at("port"), problems);
-        let weight = u32::try_from(b.weight).ok().and_then(NonZeroU32::new);
-        if weight.is_none() || b.weight > MAX_WEIGHT {
+        let weight = u64::try_from(b.weight).ok().and_then(NonZeroU64::new);
+        if weight.is_none() {
             let remedy = "set `drained: true` to give a backend no new flow";
-            let why = format!("is no weight from 1 to {MAX_WEIGHT}");
-            problems.push(Problem::error(at("weight"), b.weight, why, remedy));
+            problems.push(Problem::error(at("weight"), b.weight, "is no weight: it is less than 1", remedy));
         }
         let Some(address) = address::backend(&at("address"), &b.address, problems) else { continue };
         if let Some(earlier) = first.insert(address, i) {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -76,7 +76,7 @@ pub struct CheckedBackend {
     /// Address inside the VPC.
     pub address: IpAddr,
     /// Share of new flows.
-    pub weight: NonZeroU32,
+    pub weight: NonZeroU64,
     /// Gets no new flow.
     pub drained: bool,
     /// Shared verdict from `status.backends`.

@@ -62,7 +62,7 @@ fn a_rule_with_only_the_public_fields_gets_the_documented_defaults() {
     let Some(CheckedObject::Rule(rule)) = parsed.object else { panic!("no rule") };
     assert_eq!((rule.transport, rule.port, rule.ring_size), (Transport::Tcp, 443, 4093));
     assert_eq!((rule.affinity, rule.on_all_down, rule.region), (Affinity::None, OnAllDown::Keep, None));
-    let weights: Vec<u32> = rule.backends.iter().map(|b| b.weight.get()).collect();
+    let weights: Vec<u64> = rule.backends.iter().map(|b| b.weight.get()).collect();
     assert_eq!(weights, [1, 2]);
     assert!(rule.backends.iter().all(|b| !b.drained && b.health == Health::Unknown));
 }
@@ -116,7 +116,7 @@ fn an_endpoint_names_its_sid_whole_or_by_function_and_argument() {
 #[case(
     "weight: 2",
     "weight: 0",
-    "18: spec.backends[1].weight: 0 is no weight from 1 to 65535; set `drained: true` to give a backend no new flow"
+    "18: spec.backends[1].weight: 0 is no weight: it is less than 1; set `drained: true` to give a backend no new flow"
 )]
 #[case(
     "      port: 443\n      weight",
@@ -367,6 +367,14 @@ fn a_bad_endpoint_is_refused_with_line_field_value_and_remedy(
     let got = problems(ENDPOINT, from, to).join("|");
     // The words of a YAML fault are the library's: only the place is ours.
     assert!(if want.ends_with(": ") { got.starts_with(want) } else { got == want }, "{got}");
+}
+
+#[test]
+fn a_weight_may_be_any_positive_integer() {
+    let parsed = parse(&RULE.replace("weight: 2", &format!("weight: {}", i64::MAX)));
+    assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
+    let Some(CheckedObject::Rule(rule)) = parsed.object else { panic!("no rule") };
+    assert_eq!(rule.backends[1].weight.get(), i64::MAX as u64);
 }
 
 #[test]

@@ -16,7 +16,16 @@
 #define ROLE_UPLINK 1
 #define ROLE_FABRIC 2
 #define ENCAP_LEN 40
+#define LEARNED_ENTRIES 1024
 #define MIN_FABRIC_MTU (1280 + ENCAP_LEN)
+/* "weirtrac" in memory: marks the metadata of a frame that `weir trace` runs. */
+#define TRACE_MAGIC 0x6361727472696577ULL
+#define DROP_BYTES 128
+#define EVENT_RING (256 * 1024)
+#define CAPTURE_BYTES 9216
+#define CAPTURE_RECEIVED 0
+#define CAPTURE_SENT 1
+#define CAPTURE_ENDED 2
 
 struct vip_key {
 	__u8 addr[16];
@@ -81,6 +90,52 @@ struct bucket {
 	__u64 last_ns;
 	__u64 tokens;
 };
+struct watch {
+	__u32 drop_samples;
+	__u32 pad;
+};
+struct trace {
+	__u64 magic;
+	__u32 reason;
+	__u32 vip;
+	__u32 slot;
+	__u32 backend;
+	__u32 ifindex;
+	__u32 mtu;
+};
+struct sampler {
+	struct bucket bucket;
+	__u64 unsampled;
+	__u64 lost;
+};
+struct drop_event {
+	__u64 at_ns;
+	__u32 reason;
+	__u32 ifindex;
+	__u32 length;
+	__u32 unsampled;
+	__u8 bytes[DROP_BYTES];
+};
+struct capture_filter {
+	__u8 addr[16];
+	__u64 until_ns;
+	__u8 port[2];
+	__u8 pad[6];
+};
+struct capture_head {
+	__u64 at_ns;
+	__u64 id;
+	__u32 ifindex;
+	__u32 length;
+	__u32 captured;
+	__u16 kind;
+	__u16 reason;
+};
+struct capture_cpu {
+	__u64 lost;
+	__u32 redirect;
+	__u32 pad;
+};
 struct fragment_key {
 	__u8 src[16];
 	__u8 dst[16];
@@ -90,6 +145,14 @@ struct fragment_key {
 struct fragment {
 	__u32 ports;
 	__u32 proto;
+};
+struct sid {
+	__u8 addr[16];
+};
+struct learned {
+	__u64 at_ns;
+	__u32 mtu;
+	__u32 pad;
 };
 enum affinity { AFFINITY_NONE = 0, AFFINITY_CLIENT_IP = 1, AFFINITY_CLIENT_IP_AND_PROTOCOL = 2 };
 enum reason {

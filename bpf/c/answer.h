@@ -3,31 +3,15 @@
 #pragma once
 #include "forward.h"
 
-#define TOKEN 1000000000ULL
-
-/* One token of this CPU's bucket, which refills by `icmp_rate` a second. */
-inline_always int take_token(void)
+/* One token of this CPU's bucket, which refills by `icmp_rate` a second. A traced frame takes none, and is told the same. */
+inline_always int take_token(ctx_t *c)
 {
-	struct bucket *b = find_bucket();
-	__u64 now, passed, full;
+	struct bucket *b = find_bucket(), copy;
 
 	if (!b || !weir_cfg.icmp_rate)
 		return 0;
-	full = weir_cfg.icmp_rate * TOKEN;
-	now = now_ns();
-	passed = now - b->last_ns;
-	/* A second refills it whole; the bound also keeps the product in 64 bits. */
-	if (!b->last_ns || passed >= TOKEN)
-		b->tokens = full;
-	else
-		b->tokens += passed * weir_cfg.icmp_rate;
-	if (b->tokens > full)
-		b->tokens = full;
-	b->last_ns = now ? now : 1;
-	if (b->tokens < TOKEN)
-		return 0;
-	b->tokens -= TOKEN;
-	return 1;
+	copy = *b;
+	return spend(traced(c) ? &copy : b, weir_cfg.icmp_rate, now_ns());
 }
 
 inline_always __u16 fold(__u64 sum)

@@ -18,6 +18,7 @@ typedef struct xdp_md ctx_t;
 
 /* Set before the program is loaded; one copy an interface. */
 const volatile struct config weir_cfg = {};
+const volatile struct watch weir_watch = {};
 
 #define MAP(NAME, TYPE, KEY, VALUE, FLAGS, ENTRIES) \
 	struct { \
@@ -39,8 +40,15 @@ MAP(vip_counters, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct counter, 0, 256);
 MAP(backend_counters, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct counter, 0, 1024);
 MAP(reasons, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, __u64, 0, R_COUNT);
 MAP(buckets, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct bucket, 0, 1);
+MAP(samplers, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct sampler, 0, R_COUNT);
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, EVENT_RING);
+} events SEC(".maps");
 /* What first fragments told of the rest of their datagrams. */
 MAP(fragments, BPF_MAP_TYPE_LRU_HASH, struct fragment_key, struct fragment, 0, 1024);
+/* What the fabric's routers say of paths, for the daemon to judge. */
+MAP(learned, BPF_MAP_TYPE_LRU_HASH, struct sid, struct learned, 0, LEARNED_ENTRIES);
 /* For user space alone: what the numbers above stand for, so that a restarted daemon and `weir show` can tell,
  * and totals carried over from maps of another layout (adding to a per-CPU counter in use would lose counts). */
 MAP(vip_meta, BPF_MAP_TYPE_ARRAY, __u32, struct vip_meta, 0, 256);
@@ -54,6 +62,7 @@ MAP(names, BPF_MAP_TYPE_HASH, __u64, struct name, BPF_F_NO_PREALLOC, 4096);
 MAP(slots, BPF_MAP_TYPE_PROG_ARRAY, __u32, __u32, 0, ROOT_SLOTS);
 
 inline_always void *data(ctx_t *c) { return (void *)(long)c->data; }
+inline_always void *metadata(ctx_t *c) { return (void *)(long)c->data_meta; }
 inline_always void *data_end(ctx_t *c) { return (void *)(long)c->data_end; }
 inline_always __u32 ingress(ctx_t *c) { return c->ingress_ifindex; }
 /* Bytes of the frame, those in fragments of a multi-buffer frame included. */
@@ -63,7 +72,20 @@ inline_always long move_tail(ctx_t *c, int by) { return bpf_xdp_adjust_tail(c, b
 inline_always long load(ctx_t *c, __u32 off, void *to, __u32 len) { return bpf_xdp_load_bytes(c, off, to, len); }
 inline_always __u64 jiffies(void) { return bpf_jiffies64(); }
 inline_always __u64 now_ns(void) { return bpf_ktime_get_coarse_ns(); }
+#ifdef WEIR_CAPTURE
+MAP(capture_cpu, BPF_MAP_TYPE_PERCPU_ARRAY, __u32, struct capture_cpu, 0, 1);
+inline_always struct capture_cpu *find_capture_cpu(void) { __u32 z = 0; return bpf_map_lookup_elem(&capture_cpu, &z); }
+inline_always int redirect(__u32 ifindex)
+{
+	struct capture_cpu *cpu = find_capture_cpu();
+
+	if (cpu)
+		cpu->redirect = ifindex;
+	return bpf_redirect(ifindex, 0);
+}
+#else
 inline_always int redirect(__u32 ifindex) { return bpf_redirect(ifindex, 0); }
+#endif
 inline_always __s64 csum_add(const void *from, __u32 len, __u32 seed)
 {
 	return bpf_csum_diff(0, 0, (__be32 *)from, len, seed);
@@ -82,6 +104,12 @@ inline_always void put_fragment(const struct fragment_key *k, const struct fragm
 }
 inline_always struct counter *find_vip_counter(__u32 i) { return bpf_map_lookup_elem(&vip_counters, &i); }
 inline_always struct counter *find_backend_counter(__u32 i) { return bpf_map_lookup_elem(&backend_counters, &i); }
+inline_always void learn(const void *sid, __u32 mtu)
+{
+	struct learned l = { .at_ns = bpf_ktime_get_coarse_ns(), .mtu = mtu };
+
+	bpf_map_update_elem(&learned, sid, &l, BPF_ANY);
+}
 inline_always void count_reason(__u32 r)
 {
 	__u64 *n = bpf_map_lookup_elem(&reasons, &r);

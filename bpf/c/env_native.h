@@ -40,6 +40,9 @@ struct world {
 	__u64 jiffies, now_ns;
 	struct next_hop fib;
 	__u32 fib_known;
+	/* What the fabric said of a path in this run; 0 when it said nothing. */
+	__u8 learned_sid[16];
+	__u32 learned_mtu;
 	/* Frame: `buf` has HEADROOM bytes before and some after. */
 	__u32 ingress, redirect;
 	__u8 *data, *end, *buf, *limit;
@@ -50,6 +53,8 @@ static __thread ctx_t *this_world;
 #define weir_cfg (this_world->cfg)
 
 inline_always void *data(ctx_t *c) { return c->data; }
+/* No frame here has metadata. */
+inline_always void *metadata(ctx_t *c) { return c->data; }
 inline_always void *data_end(ctx_t *c) { return c->end; }
 inline_always __u32 ingress(ctx_t *c) { return c->ingress; }
 inline_always __u32 frame_len(ctx_t *c) { return c->end - c->data; }
@@ -135,6 +140,11 @@ inline_always struct counter *find_vip_counter(__u32 i) { return i < this_world-
 inline_always struct counter *find_backend_counter(__u32 i)
 {
 	return i < this_world->n_backends ? &this_world->backend_counters[i] : NULL;
+}
+inline_always void learn(const void *sid, __u32 mtu)
+{
+	memcpy(this_world->learned_sid, sid, 16);
+	this_world->learned_mtu = mtu;
 }
 inline_always void count_reason(__u32 r)
 {

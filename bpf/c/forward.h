@@ -2,6 +2,7 @@
 /* From a matched VIP to the encapsulated frame: steps 7 and 11 of docs/packet-path.md. */
 #pragma once
 #include "hash.h"
+#include "observe.h"
 
 /* Next headers of the outer header (IANA): what is inside. */
 #define IN_IPV4 4
@@ -15,14 +16,11 @@ struct flow {
 	__u32 vip;    /* index into vip_state */
 	__u32 l2;     /* bytes before the IP header */
 	__u32 inner;  /* bytes of the IP packet, from its header */
+	__u32 traced; /* run by `weir trace`: constant 0 on the fast paths */
 	__u32 first;  /* traffic class where the first four bytes of an IPv6 header have it; other bits do not matter */
 	__u32 next;   /* next header of the outer header: IPv6 or IPv4 inside */
 };
 
-/* Verdict of a step: an XDP action or LEFT, and the reason to count. */
-#define LEFT 7
-#define OUT(ACTION, REASON) ((ACTION) | (REASON) << 8)
-#define DROP(REASON) OUT(XDP_DROP, REASON)
 /* Step 7 found the packet too big; the MTU to tell stands above bit 16. */
 #define TOO_BIG(MTU) (0xff | (MTU) << 16)
 
@@ -73,6 +71,8 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 	if (!block)
 		return DROP(R_INTERNAL);
 	backend = READ_ONCE(block->slot[slot % SLOTS_PER_BLOCK]);
+	if (f->traced)
+		trace_choice(c, f->vip, slot, backend);
 	if (!backend)
 		return DROP(R_NO_BACKEND);
 	b = find_backend(backend);
@@ -99,6 +99,9 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 	pmtu = READ_ONCE(b->pmtu);
 	if (pmtu && pmtu < mtu)
 		mtu = pmtu;
+	ifindex = hop->ifindex;
+	if (f->traced)
+		trace_hop(c, ifindex, mtu);
 	if (mtu < MIN_FABRIC_MTU)
 		return DROP(R_FABRIC_MTU);
 	if (f->inner + ENCAP_LEN > mtu)
@@ -122,9 +125,10 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 	*(__u64 *)(d + 38) = p[0];
 	*(__u64 *)(d + 46) = p[1];
 
-	count_packet(find_vip_counter(f->vip), f->inner);
-	count_packet(find_backend_counter(backend), f->inner);
-	ifindex = hop->ifindex;
+	if (!f->traced) {
+		count_packet(find_vip_counter(f->vip), f->inner);
+		count_packet(find_backend_counter(backend), f->inner);
+	}
 	if (ifindex == ingress(c))
 		return OUT(XDP_TX, reason);
 	return OUT(redirect(ifindex), reason);

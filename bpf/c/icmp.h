@@ -26,7 +26,7 @@ subprogram int packet_too_big(ctx_t *c, __u32 l2, __u32 mtu)
 		return DROP(R_INTERNAL);
 	if (no_reply_to(&ip))
 		return DROP(R_TOO_BIG_SILENT);
-	if (!take_token())
+	if (!take_token(c))
 		return DROP(R_RATE_LIMITED);
 	r = make_room(c, l2, 48, PTB_QUOTE);
 	if (r)
@@ -74,7 +74,7 @@ inline_always int echo_reply(ctx_t *c, __u32 l2)
 	ip = d + l2;
 	if (no_reply_to(ip))
 		return DROP(R_ICMP_UNHANDLED);
-	if (!take_token())
+	if (!take_token(c))
 		return DROP(R_RATE_LIMITED);
 	swap_macs(d);
 	for (i = 0; i < 4; i++) {

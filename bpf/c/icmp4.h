@@ -42,7 +42,7 @@ subprogram int fragmentation_needed(ctx_t *c, __u32 l2, __u32 mtu)
 		return DROP(R_INTERNAL);
 	if (no_reply_to4(ip.src))
 		return DROP(R_TOO_BIG_SILENT);
-	if (!take_token())
+	if (!take_token(c))
 		return DROP(R_RATE_LIMITED);
 	r = make_room(c, l2, 28, NEEDED_QUOTE);
 	if (r)
@@ -80,7 +80,7 @@ inline_always int echo_reply4(ctx_t *c, __u32 l2)
 	src = ip->src;
 	if (no_reply_to4(src))
 		return DROP(R_ICMP_UNHANDLED);
-	if (!take_token())
+	if (!take_token(c))
 		return DROP(R_RATE_LIMITED);
 	swap_macs(d);
 	header4(ip, bpf_ntohs(ip->total), ip->dst, src);

@@ -2,13 +2,26 @@
 // The load balancer's slot program, and the heartbeat that the daemon runs.
 #include "env_bpf.h"
 #include "lb.h"
+#include "drops.h"
+#ifdef WEIR_CAPTURE
+#include "capture.h"
+#endif
 
 SEC("xdp.frags")
 int lb(struct xdp_md *ctx)
 {
+#ifdef WEIR_CAPTURE
+	__u64 id = capture_received(ctx);
+#endif
 	int r = decide(ctx);
 
+#ifdef WEIR_CAPTURE
+	if (id)
+		capture_outcome(ctx, id, r);
+#endif
 	count_reason((__u32)r >> 8);
+	if ((r & 0xff) == XDP_DROP)
+		sample_drop(ctx, (__u32)r >> 8);
 	if ((r & 0xff) != LEFT)
 		return r & 0xff;
 	/* Not ours: the next owner of this uplink, then the stack. */
@@ -38,5 +51,10 @@ int beat(struct xdp_md *ctx)
 /* Kept so that the compiler emits their BTF for the layout test. */
 const enum reason btf_reason = R_COUNT;
 const enum affinity btf_affinity = AFFINITY_NONE;
+const struct trace btf_trace = {};
+const struct drop_event btf_drop_event = {};
+#ifdef WEIR_CAPTURE
+const struct capture_head btf_capture_head = {};
+#endif
 
 char _license[] SEC("license") = "GPL";

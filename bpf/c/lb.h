@@ -7,6 +7,7 @@
 /* The first 48 bits of an address are the low ones of a little-endian word. */
 inline_always int in_block(__u64 hi) { return (hi ^ weir_cfg.src_hi) << 16 == 0; }
 inline_always int is_mapped(__u64 hi, __u32 w2) { return !hi && w2 == bpf_htonl(0xffff); }
+#include "fabric.h"
 
 /* Steps 2, 3, 5 and 6 for IPv6: fills `p`. Returns 0 or the verdict. */
 subprogram int read6(ctx_t *c, __u32 l2, struct packet *p)
@@ -24,10 +25,12 @@ subprogram int read6(ctx_t *c, __u32 l2, struct packet *p)
 	if (weir_cfg.role & ROLE_FABRIC && ip.dst8[0] == weir_cfg.src_hi && ip.dst8[1] == weir_cfg.selftest_lo) {
 		struct shared *s = find_state();
 
-		if (s)
+		if (s && !traced(c))
 			__sync_fetch_and_add(&s->selftest_seen, 1);
 		return DROP(R_SELF_TEST);
 	}
+	if (weir_cfg.role & ROLE_FABRIC && fabric_ptb(c, l2, &ip))
+		return DROP(R_FABRIC_PTB);
 	if (in_block(ip.dst8[0]) || in_block(ip.src8[0]))
 		return weir_cfg.role & ROLE_FABRIC ? OUT(LEFT, R_NOT_VIP) : DROP(R_SRV6_BLOCK);
 
@@ -123,6 +126,7 @@ subprogram int deliver(ctx_t *c, const struct packet *p)
 	if (!p)
 		return DROP(R_INTERNAL);
 	proto = p->w.proto;
+	f.traced = !!traced(c);
 	f.l2 = p->w.start;
 	f.inner = p->w.end - p->w.start;
 	f.first = p->first;
@@ -151,7 +155,7 @@ subprogram int deliver(ctx_t *c, const struct packet *p)
 				return DROP(R_UNSUPPORTED_PROTOCOL);
 		}
 		f.vip = *vip;
-		if (p->w.piece == FIRST)
+		if (p->w.piece == FIRST && !f.traced)
 			remember_first(p, f.ports);
 	}
 	r = forward_slowly(c, &f, reason);
@@ -166,8 +170,7 @@ subprogram int deliver(ctx_t *c, const struct packet *p)
 	return p->v4 ? fragmentation_needed(c, p->w.start, (__u32)r >> 16) : packet_too_big(c, p->w.start, (__u32)r >> 16);
 }
 
-/* Everything but a plain TCP or UDP packet that hits a rule. */
-subprogram int slow_path(ctx_t *c)
+inline_always int long_way(ctx_t *c)
 {
 	struct packet p = {};
 	__u32 l2 = ETH_HLEN;
@@ -198,6 +201,12 @@ subprogram int slow_path(ctx_t *c)
 	else
 		r = OUT(LEFT, R_NOT_IP);
 	return r ? r : deliver(c, &p);
+}
+
+/* Everything but a plain TCP or UDP packet that hits a rule, and every frame that `weir trace` runs. */
+subprogram int slow_path(ctx_t *c)
+{
+	return trace_end(c, long_way(c));
 }
 
 /* The plain case of IPv4: 14 + 20 + 20 bytes, no tag, no option, no fragment. */
@@ -231,6 +240,7 @@ inline_always int decide4(ctx_t *c)
 	f.ports = ports;
 	f.proto = proto;
 	f.vip = *vip;
+	f.traced = 0;
 	f.l2 = ETH_HLEN;
 	f.inner = total;
 	f.first = bpf_htonl((__u32)(w >> 8 & 0xff) << 20);
@@ -251,6 +261,8 @@ inline_always int decide(ctx_t *c)
 	__u64 w, s_hi, d_hi;
 	int r;
 
+	if (unlikely(traced(c)))
+		return slow_path(c);
 	/* Step 4: 14 + 40 + 20 bytes, no tag, no extension header; a UDP payload under 12 bytes takes the long way. */
 	if (d + 74 > e || *(__u16 *)(d + 12) != bpf_htons(ETH_P_IPV6) || *(__u8 *)d & 1)
 		return decide4(c);
@@ -281,6 +293,7 @@ inline_always int decide(ctx_t *c)
 	f.ports = ports;
 	f.proto = proto;
 	f.vip = *vip;
+	f.traced = 0;
 	f.l2 = ETH_HLEN;
 	f.inner = 40 + plen;
 	f.first = w;

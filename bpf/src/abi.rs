@@ -192,6 +192,148 @@ pub struct Bucket {
     pub tokens: u64,
 }
 
+/// What the metadata of a traced frame begins with ("weirtrac" in memory). On the wire no frame has metadata.
+pub const TRACE_MAGIC: u64 = u64::from_le_bytes(*b"weirtrac");
+
+/// The metadata in front of a frame that `weir trace` runs: the program counts nothing for it, changes nothing, and fills this
+/// in. Fields that it does not get to stay as they are.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub struct Trace {
+    /// [`TRACE_MAGIC`].
+    pub magic: u64,
+    /// The reason that it would count.
+    pub reason: u32,
+    /// VIP index that was hit.
+    pub vip: u32,
+    /// Slot in `rings`.
+    pub slot: u32,
+    /// Backend index in that slot.
+    pub backend: u32,
+    /// Interface that it would leave through.
+    pub ifindex: u32,
+    /// MTU that it was held against, bytes of the outer packet.
+    pub mtu: u32,
+}
+
+impl Trace {
+    /// What no reason, index or slot is.
+    pub const NONE: u32 = u32::MAX;
+
+    /// A marker with nothing filled in.
+    pub const fn new() -> Self {
+        let none = Self::NONE;
+        Self { magic: TRACE_MAGIC, reason: none, vip: none, slot: none, backend: none, ifindex: 0, mtu: 0 }
+    }
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Constants of the `lb` program for what is watched (`weir_watch` in its read-only data).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Watch {
+    /// Events a second that a CPU may write for a reason to drop; 0 writes none.
+    pub drop_samples: u32,
+    /// Always 0.
+    pub pad: u32,
+}
+
+/// Bytes of a dropped frame that its event holds.
+pub const DROP_BYTES: usize = 128;
+/// Bytes of `events`.
+pub const EVENT_RING: u32 = 256 * 1024;
+
+/// Element of the per-CPU `samplers`, by reason: which drops become events.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Sampler {
+    /// Events that may be written.
+    pub bucket: Bucket,
+    /// Drops since the last event that were not sampled.
+    pub unsampled: u64,
+    /// Events for which `events` had no room.
+    pub lost: u64,
+}
+
+/// Item of the ring buffer `events`: a dropped frame.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub struct DropEvent {
+    /// `bpf_ktime_get_coarse_ns`.
+    pub at_ns: u64,
+    /// Reason.
+    pub reason: u32,
+    /// Interface that the frame came from.
+    pub ifindex: u32,
+    /// Bytes of the frame.
+    pub length: u32,
+    /// Drops of this CPU for this reason before this one, since its last event, that were not sampled.
+    pub unsampled: u32,
+    /// The frame's first bytes, as many as it has.
+    pub bytes: [u8; DROP_BYTES],
+}
+
+/// Constants of the program that captures (`weir_capture` in its read-only data): what is captured, and until when.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct CaptureFilter {
+    /// VIP in network order; IPv4 as `::ffff:a.b.c.d`.
+    pub addr: [u8; 16],
+    /// `bpf_ktime_get_ns` after which nothing is captured any more, whatever becomes of the daemon.
+    pub until_ns: u64,
+    /// Port of the VIP in network order, 0 for every one.
+    pub port: [u8; 2],
+    /// Always 0.
+    pub pad: [u8; 6],
+}
+
+/// Bytes of a frame that are captured at most: a jumbo frame with its outer header.
+pub const CAPTURE_BYTES: usize = 9216;
+
+/// A frame as it came in.
+pub const CAPTURE_RECEIVED: u16 = 0;
+/// A frame as it was handed to the driver.
+pub const CAPTURE_SENT: u16 = 1;
+/// No frame: the one that came in under this id was not sent.
+pub const CAPTURE_ENDED: u16 = 2;
+
+/// What an item of the ring buffer `captures` begins with; `captured` bytes of the frame follow.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
+pub struct CaptureHead {
+    /// `bpf_ktime_get_ns`.
+    pub at_ns: u64,
+    /// The same for a frame that came in and what was made of it.
+    pub id: u64,
+    /// Interface that it came from, or was sent to.
+    pub ifindex: u32,
+    /// Bytes of the frame.
+    pub length: u32,
+    /// Bytes that follow.
+    pub captured: u32,
+    /// [`CAPTURE_RECEIVED`], [`CAPTURE_SENT`] or [`CAPTURE_ENDED`].
+    pub kind: u16,
+    /// Reason under which it left the program; not yet known of a frame that came in.
+    pub reason: u16,
+}
+
+/// Element 0 of the per-CPU `capture_cpu` of the program that captures.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct CaptureCpu {
+    /// Frames for which `captures` had no room.
+    pub lost: u64,
+    /// Interface that the last frame was redirected to.
+    pub redirect: u32,
+    /// Always 0.
+    pub pad: u32,
+}
+
 /// Key of `fragments`: a datagram whose first fragment was seen.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Pod, Zeroable)]
@@ -215,6 +357,20 @@ pub struct Fragment {
     /// Protocol behind all headers.
     pub proto: u32,
 }
+/// Value of `learned`, by SID: what a router of the fabric last said of the path there.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
+pub struct Learned {
+    /// `bpf_ktime_get_coarse_ns` when it said so.
+    pub at_ns: u64,
+    /// Bytes of the outer packet that fit.
+    pub mtu: u32,
+    /// Always 0.
+    pub pad: u32,
+}
+
+/// SIDs of which `learned` remembers something; the ones used least go first.
+pub const LEARNED_ENTRIES: u32 = 1024;
 
 /// Session affinity: what of a packet is hashed.
 #[repr(u32)]

@@ -8,11 +8,17 @@ pub mod native;
 struct Aligned<T: ?Sized>(T);
 
 static LB_OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/lb.o")));
+static CAPTURE_OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/capture.o")));
 static ROOT_OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/root.o")));
 
 /// The load balancer: programs `lb` and `beat`, and all maps.
 pub fn lb_object() -> &'static [u8] {
     &LB_OBJECT.0
+}
+
+/// The load balancer's second build, which also writes the frames of one VIP to the ring buffer `captures`.
+pub fn capture_object() -> &'static [u8] {
+    &CAPTURE_OBJECT.0
 }
 
 /// The root: program `root` and its `slots`.

@@ -1,10 +1,13 @@
 //! The packet path's own C headers, compiled for this machine: tests and fuzzers run frames through them without a kernel.
 #![allow(unsafe_code, reason = "calls the C half with pointers into buffers that outlive the call")]
 
+use std::collections::BTreeMap;
+
 use bytemuck::Zeroable as _;
 
 use crate::abi::{
-    Backend, Bucket, Config, Counter, Fragment, FragmentKey, NextHop, Reason, RingBlock, Shared, VipKey,
+    Backend, Bucket, Config, Counter, Fragment, FragmentKey, Learned, NextHop, Reason, RingBlock, Shared,
+    VipKey,
 };
 
 /// Bytes before the frame that the path may grow into, as drivers give (XDP_PACKET_HEADROOM).
@@ -48,6 +51,8 @@ pub struct Tables {
     pub now_ns: u64,
     /// What `bpf_fib_lookup` answers, when it knows a hop.
     pub fib: Option<NextHop>,
+    /// `learned`, by SID.
+    pub learned: BTreeMap<[u8; 16], Learned>,
 }
 
 impl Tables {
@@ -70,6 +75,7 @@ impl Tables {
             jiffies: 1,
             now_ns: 1,
             fib: None,
+            learned: BTreeMap::new(),
         }
     }
 }
@@ -114,6 +120,8 @@ struct World {
     now_ns: u64,
     fib: NextHop,
     fib_known: u32,
+    learned_sid: [u8; 16],
+    learned_mtu: u32,
     ingress: u32,
     redirect: u32,
     data: *mut u8,
@@ -168,6 +176,8 @@ pub fn run(tables: &mut Tables, ingress: u32, frame: &[u8]) -> Outcome {
         now_ns: tables.now_ns,
         fib: tables.fib.unwrap_or_default(),
         fib_known: tables.fib.is_some().into(),
+        learned_sid: [0; 16],
+        learned_mtu: 0,
         ingress,
         redirect: 0,
         data,
@@ -179,6 +189,10 @@ pub fn run(tables: &mut Tables, ingress: u32, frame: &[u8]) -> Outcome {
     let result = unsafe { weir_native_run(&raw mut world) } as u32;
     tables.fragment_keys.truncate(world.n_fragments as usize);
     tables.fragments.truncate(world.n_fragments as usize);
+    if world.learned_mtu != 0 {
+        let now = Learned { at_ns: tables.now_ns, mtu: world.learned_mtu, pad: 0 };
+        tables.learned.insert(world.learned_sid, now);
+    }
     let (from, to) = (world.data as usize - start as usize, world.end as usize - start as usize);
     Outcome {
         action: result & 0xff,

@@ -9,14 +9,15 @@ use std::process::Command;
 
 use serde_json::Value;
 use weir_bpf::abi::{
-    Affinity, Backend, BackendMeta, Bucket, Config, Counter, Fragment, FragmentKey, Name, NextHop, Reason,
-    RingBlock, RingMeta, Shared, VipKey, VipMeta,
+    Affinity, Backend, BackendMeta, Bucket, CaptureCpu, CaptureFilter, CaptureHead, Config, Counter,
+    DropEvent, Fragment, FragmentKey, Learned, Name, NextHop, Reason, RingBlock, RingMeta, Sampler, Shared,
+    Trace, VipKey, VipMeta, Watch,
 };
 
 /// The object's types as `bpftool` prints them, by kind and name.
-fn btf() -> BTreeMap<(String, String), Value> {
+fn btf(object: &[u8]) -> BTreeMap<(String, String), Value> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(weir_bpf::lb_object()).unwrap();
+    file.write_all(object).unwrap();
     let output = Command::new("bpftool").args(["-j", "btf", "dump", "file"]).arg(file.path()).output();
     let output = output.expect("start bpftool: install the package bpftool (./dev does)");
     assert!(output.status.success(), "bpftool: {}", String::from_utf8_lossy(&output.stderr));
@@ -50,7 +51,7 @@ macro_rules! same {
 
 #[test]
 fn abi_equals_btf() {
-    let types = &btf();
+    let types = &btf(weir_bpf::lb_object());
     same!(types, VipKey = "vip_key" { addr, port, proto, pad });
     same!(types, RingBlock = "ring_block" { slot });
     same!(types, Backend = "backend" { sid, nh, pmtu, flags, pad });
@@ -62,14 +63,23 @@ fn abi_equals_btf() {
     same!(types, Name = "name" { text });
     same!(types, Config = "config" { nh, fin, src_hi, src_lo, selftest_lo, role, icmp_rate, heartbeat_jiffies, build });
     same!(types, Shared = "shared" { heartbeat, selftest_seen });
+    same!(types, Learned = "learned" { at_ns, mtu, pad });
     same!(types, Bucket = "bucket" { last_ns, tokens });
     same!(types, FragmentKey = "fragment_key" { src, dst, id, proto });
     same!(types, Fragment = "fragment" { ports, proto });
+    same!(types, Watch = "watch" { drop_samples, pad });
+    same!(types, Trace = "trace" { magic, reason, vip, slot, backend, ifindex, mtu });
+    same!(types, Sampler = "sampler" { bucket, unsampled, lost });
+    same!(types, DropEvent = "drop_event" { at_ns, reason, ifindex, length, unsampled, bytes });
+    let types = &btf(weir_bpf::capture_object());
+    same!(types, CaptureFilter = "capture_filter" { addr, until_ns, port, pad });
+    same!(types, CaptureHead = "capture_head" { at_ns, id, ifindex, length, captured, kind, reason });
+    same!(types, CaptureCpu = "capture_cpu" { lost, redirect, pad });
 }
 
 #[test]
 fn enumerators_equal_btf() {
-    let types = &btf();
+    let types = &btf(weir_bpf::lb_object());
     let values = |name: &str| -> BTreeMap<String, u64> {
         let t = &types[&("ENUM".to_owned(), name.to_owned())];
         let entries = t["values"].as_array().unwrap().iter();

@@ -1,7 +1,7 @@
 //! Ring build and heal, as ratios to straightforward versions of the same algorithm.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion};
@@ -73,7 +73,7 @@ fn ids(count: u32) -> Vec<BackendId> {
 fn spec(size: RingSize, ids: &[BackendId], dead: Option<usize>) -> RingSpec<'_> {
     let members = ids.iter().enumerate().map(|(n, id)| Member {
         id,
-        weight: NonZeroU32::MIN,
+        weight: NonZeroU64::MIN,
         eligible: if Some(n) == dead { Eligible::No } else { Eligible::Yes },
     });
     RingSpec::new(size, Seed([7; 16]), members.collect())

@@ -50,6 +50,8 @@ pub struct Config {
     pub xdp_mode: XdpMode,
     /// `icmpRate` (default 1000): Packet Too Big and echo replies a CPU may send in a second; 0 sends none.
     pub icmp_rate: u32,
+    /// `dropSamples` (default 10): events that a CPU writes in a second for one reason to drop; 0 writes none.
+    pub drop_samples: u32,
     /// `drainMarker` (default `/etc/weir/drain`): while this file exists, SIGTERM means leaving for good.
     pub drain_marker: PathBuf,
 }
@@ -153,6 +155,11 @@ pub struct Peer {
     pub address: IpAddr,
     /// `localAddress`: source the session is bound to; the kernel's choice when left out.
     pub local_address: Option<IpAddr>,
+    /// `nextHopIPv4`: next hop of IPv4 VIPs, this node's address on the router's link. Without it they carry the session's
+    /// own address, which on an IPv6 session takes a router with RFC 8950.
+    pub next_hop_ipv4: Option<Ipv4Addr>,
+    /// `nextHopIPv6`: next hop of IPv6 routes, for an IPv4 session. Without it they carry the session's own address.
+    pub next_hop_ipv6: Option<Ipv6Addr>,
     /// `port` (default 179).
     pub port: u16,
     /// `asn` of the neighbour.

@@ -68,6 +68,8 @@ pub struct Refusal {
 pub enum RefusalCause {
     /// A map is full: room or a larger limit helps.
     LimitReached,
+    /// A field was changed that may not be.
+    Immutable,
     /// An operation failed.
     Fault,
 }

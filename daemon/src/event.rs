@@ -8,6 +8,7 @@ use weir_api::checked::{CheckedObject, Kind};
 
 use crate::config::PeerRole;
 use crate::desired::Applied;
+use crate::model::Families;
 
 /// One input.
 #[derive(Clone, Debug)]
@@ -109,4 +110,6 @@ pub struct PeerStatus {
     pub established: bool,
     /// All that it should know was sent, End-of-RIB (RFC 4724) included.
     pub synced: bool,
+    /// Families of which the session carries routes.
+    pub carries: Families,
 }

@@ -3,7 +3,7 @@
 //! Modules and who may import whom (a test reads the `use` lines and enforces it):
 //!
 //! ```text
-//! model ← event, desired, maglev, flow, config, status ← resolve ← state ← { source, dataplane, route }
+//! model ← event, desired, maglev, flow, frame, config, status ← resolve ← state ← { source, dataplane, route }
 //!       ← { check, inspect, preflight } ← { admin, metrics } ← run ← cli
 //! ```
 //!
@@ -17,6 +17,7 @@ pub mod dataplane;
 pub mod desired;
 pub mod event;
 pub mod flow;
+pub mod frame;
 pub mod inspect;
 pub mod maglev;
 pub mod metrics;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 pub use weir_bpf::abi::Affinity;
@@ -193,7 +193,7 @@ pub struct Backend {
     /// Who it is.
     pub id: BackendId,
     /// Relative share of new flows.
-    pub weight: NonZeroU32,
+    pub weight: NonZeroU64,
     /// Operator's drain flag.
     pub drain: Drain,
     /// Shared verdict.
@@ -234,6 +234,36 @@ impl Rule {
 
 /// The rules to serve, by name. Cheap to clone.
 pub type Rules = BTreeMap<ObjectName, Arc<Rule>>;
+
+/// Address families of which routes or packets can be had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Families {
+    /// IPv4.
+    pub ipv4: bool,
+    /// IPv6.
+    pub ipv6: bool,
+}
+
+impl Families {
+    /// Whether an address is of one of them.
+    pub const fn contain(self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(_) => self.ipv4,
+            IpAddr::V6(_) => self.ipv6,
+        }
+    }
+}
+
+impl fmt::Display for Families {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.ipv4, self.ipv6) {
+            (true, true) => "IPv4 IPv6",
+            (true, false) => "IPv4",
+            (false, true) => "IPv6",
+            (false, false) => "",
+        })
+    }
+}
 
 /// IPv6 form of an address as maps hold it: IPv4 as `::ffff:a.b.c.d`.
 pub fn mapped(address: IpAddr) -> Ipv6Addr {

@@ -6,7 +6,9 @@
 //! admin ──┘                        └─► NodeStatus ─► admin socket, metrics
 //! ```
 
+mod capture;
 mod datapath;
+mod drops;
 mod readiness;
 mod report;
 pub mod selftest;
@@ -26,7 +28,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use self::datapath::{Ask, Datapath, Health, SelfTest};
-use self::setup::{interfaces, needs_restart, params, plan_settings, settings, speaker};
+pub use self::setup::{constants, interfaces};
+use self::setup::{needs_restart, params, plan_settings, settings, speaker};
 use self::signals::{Signal, Signals};
 use crate::admin::{self, AdminCommand};
 use crate::config::{self, Config, ConfigError};
@@ -116,6 +119,7 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let seed = Seed::from_region_key(config.hash_key.expose());
     let outputs = datapath::Outputs { events: events_in.clone(), health: health_in, sids: sids_in };
     let datapath = Datapath::start(bpf, maps, seed, datapath::Probe { rule: self_test, uplink }, outputs)?;
+    let drops = drops::follow(&readers, stop.clone())?;
     let fabric: BTreeSet<String> = config.fabric.iter().cloned().collect();
     let (monitor, mut next_hops) = Monitor::spawn(fabric);
 
@@ -152,6 +156,7 @@ async fn run(path: PathBuf) -> Result<(), Error> {
         health,
         unset,
         config,
+        route_changes: monitor.route_changes(),
     };
     core.step(&routes.borrow_and_update().clone(), &advertiser, &datapath);
     // The service runs from here on; whether it may be sent traffic is another question, which `/readyz` answers.
@@ -188,6 +193,15 @@ async fn run(path: PathBuf) -> Result<(), Error> {
                 AdminCommand::Drain(answer) => {
                     leaving = Some(answer);
                     Event::Drain
+                }
+                AdminCommand::Drops(answer) => {
+                    let follower = drops.upgrade().map(|tell| tell.subscribe());
+                    let _ = answer.send(follower.ok_or_else(|| "drops are no longer read; see the log".into()));
+                    continue;
+                }
+                AdminCommand::Capture(request, answer) => {
+                    tokio::spawn(capture::run(request, datapath.asks(), stop.clone(), answer));
+                    continue;
                 }
                 AdminCommand::Reload(answer) => {
                     let outcome = core.reload(&path, &advertiser).await;
@@ -303,6 +317,7 @@ struct Core {
     asked: Option<Asked>,
     health: watch::Receiver<Health>,
     unset: Vec<sysctl::Unset>,
+    route_changes: Arc<std::sync::atomic::AtomicU64>,
 }
 
 impl Core {
@@ -375,6 +390,7 @@ impl Core {
                 role,
                 established,
                 synced: established && peer.end_of_rib_sent,
+                carries: peer.carries,
             };
             self.state.apply(Event::Peer(status), Instant::now());
         }
@@ -402,6 +418,7 @@ impl Core {
     fn report(&mut self, routes: &route::RouteStatus) -> NodeStatus {
         let health = self.health.borrow_and_update().clone();
         let reasons = readiness::reasons(&self.config, &self.state, &health, routes, &self.unset);
-        report::node(&self.config, &self.state, &health, routes, self.announce.plan(), reasons)
+        let changes = self.route_changes.load(std::sync::atomic::Ordering::Relaxed);
+        report::node(&self.config, &self.state, &health, routes, self.announce.plan(), reasons, changes)
     }
 }

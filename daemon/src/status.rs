@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::desired::DrainStage;
-use crate::model::{ObjectName, Protocol};
+use crate::model::{Families, ObjectName, Protocol};
 
 /// This build's version: the package's, with a label when it is another build of it.
 pub const VERSION: &str = if cfg!(feature = "next-build") {
@@ -50,6 +50,19 @@ pub struct NodeStatus {
     pub routes: Vec<RouteStatus>,
     /// SIDs to which no next hop is known.
     pub unreachable: Vec<Ipv6Addr>,
+    /// Work done since the start.
+    pub work: Work,
+}
+
+/// What the daemon has done since its start. An unrelated change of routes grows only the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Rings built.
+    pub ring_builds: u64,
+    /// Writes into the maps: rules, rings, records, next hops.
+    pub map_writes: u64,
+    /// Changes of routes that the kernel has told.
+    pub route_changes: u64,
 }
 
 impl NodeStatus {
@@ -178,6 +191,8 @@ pub struct PeerStatus {
     pub established_since: Option<String>,
     /// All that it should know was sent, End-of-RIB included.
     pub synced: bool,
+    /// Families of which the session carries routes: negotiated, and with a next hop.
+    pub carries: Families,
     /// Routes sent and not withdrawn.
     pub advertised: u64,
     /// Routes that this session cannot carry.

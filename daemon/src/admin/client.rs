@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
-use hyper::{Method, Request, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
-use super::Answer;
+use super::{Answer, CaptureRequest};
+use crate::inspect::DropLine;
 use crate::status::NodeStatus;
 
 /// Longest time for one request, the server's own limit included.
@@ -92,44 +94,121 @@ impl Client {
         self.ask::<Answer>(Method::POST, "/v1/reload").await.map(|answer| answer.message)
     }
 
+    /// Drops, from now on.
+    pub async fn drops(&self) -> Result<Drops, ClientError> {
+        let download = self.download(Method::GET, "/v1/drops").await?;
+        Ok(Drops { download, unread: Vec::new() })
+    }
+
+    /// Captures frames; the parts of a pcapng file come as the daemon writes them. Dropping the download ends the capture.
+    pub async fn capture(&self, request: &CaptureRequest) -> Result<Download, ClientError> {
+        self.download(Method::POST, &request.path()).await
+    }
+
     fn broken(&self, cause: impl std::fmt::Display) -> ClientError {
         ClientError::Broken { socket: self.socket.clone(), cause: cause.to_string() }
     }
 
-    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, ClientError> {
-        let stream = UnixStream::connect(&self.socket).await.map_err(|cause| {
+    async fn connect(&self) -> Result<UnixStream, ClientError> {
+        UnixStream::connect(&self.socket).await.map_err(|cause| {
             let socket = self.socket.clone();
             if cause.kind() == io::ErrorKind::PermissionDenied {
                 ClientError::Forbidden { socket, cause }
             } else {
                 ClientError::Unreachable { socket, cause }
             }
-        })?;
-        let (status, body) = match tokio::time::timeout(WITHIN, exchange(stream, method, path)).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(error)) => return Err(self.broken(error)),
-            Err(_) => return Err(self.broken(format!("no answer within {} seconds", WITHIN.as_secs()))),
-        };
-        if status.is_success() {
+        })
+    }
+
+    /// Sends a request and waits for the beginning of its answer.
+    async fn send(&self, method: Method, path: &str) -> Result<Response<Incoming>, ClientError> {
+        let stream = self.connect().await?;
+        match tokio::time::timeout(WITHIN, begin(stream, method, path)).await {
+            Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) => Err(self.broken(error)),
+            Err(_) => Err(self.broken(format!("no answer within {} seconds", WITHIN.as_secs()))),
+        }
+    }
+
+    fn refused(&self, status: StatusCode, body: &[u8]) -> ClientError {
+        match serde_json::from_slice::<Answer>(body) {
+            Ok(Answer { message }) => ClientError::Refused { socket: self.socket.clone(), message },
+            Err(_) => self.broken(format!("answer {status}")),
+        }
+    }
+
+    async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str) -> Result<T, ClientError> {
+        let (status, body) = self.send(method, path).await?.into_parts();
+        let body = body.collect().await.map_err(|e| self.broken(e))?.to_bytes();
+        if status.status.is_success() {
             return serde_json::from_slice(&body).map_err(|e| self.broken(format!("unexpected answer: {e}")));
         }
-        match serde_json::from_slice::<Answer>(&body) {
-            Ok(Answer { message }) => Err(ClientError::Refused { socket: self.socket.clone(), message }),
-            Err(_) => Err(self.broken(format!("answer {status}"))),
+        Err(self.refused(status.status, &body))
+    }
+
+    async fn download(&self, method: Method, path: &str) -> Result<Download, ClientError> {
+        let (status, body) = self.send(method, path).await?.into_parts();
+        if status.status.is_success() {
+            return Ok(Download { client: self.clone(), body });
+        }
+        let body = body.collect().await.map_err(|e| self.broken(e))?.to_bytes();
+        Err(self.refused(status.status, &body))
+    }
+}
+
+/// An answer that comes in parts for as long as it is read.
+#[derive(Debug)]
+pub struct Download {
+    client: Client,
+    body: Incoming,
+}
+
+impl Download {
+    /// The next part; `None` when the daemon has ended it.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+        while let Some(frame) = self.body.frame().await {
+            if let Ok(data) = frame.map_err(|e| self.client.broken(e))?.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Drops as they happen.
+#[derive(Debug)]
+pub struct Drops {
+    download: Download,
+    unread: Vec<u8>,
+}
+
+impl Drops {
+    /// The next line; `None` when the daemon ends.
+    pub async fn next(&mut self) -> Result<Option<DropLine>, ClientError> {
+        loop {
+            if let Some(end) = self.unread.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                let read = serde_json::from_slice(&line);
+                return read
+                    .map(Some)
+                    .map_err(|e| self.download.client.broken(format!("unexpected line: {e}")));
+            }
+            match self.download.next().await? {
+                Some(part) => self.unread.extend_from_slice(&part),
+                None => return Ok(None),
+            }
         }
     }
 }
 
-async fn exchange(stream: UnixStream, method: Method, path: &str) -> hyper::Result<(StatusCode, Bytes)> {
+async fn begin(stream: UnixStream, method: Method, path: &str) -> hyper::Result<Response<Incoming>> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // The connection ends with its only request; an error of it is an error of the request, too.
     tokio::spawn(connection);
     let mut request = Request::new(Empty::<Bytes>::new());
     *request.method_mut() = method;
-    // Both are constants of this module; a path that does not parse asks for the root and is refused.
+    // All are made by this module; a path that does not parse asks for the root and is refused.
     *request.uri_mut() = path.parse().unwrap_or_default();
     request.headers_mut().insert(header::HOST, header::HeaderValue::from_static("weir"));
-    let response = sender.send_request(request).await?;
-    let status = response.status();
-    Ok((status, response.into_body().collect().await?.to_bytes()))
+    sender.send_request(request).await
 }

@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::Router;
-use axum::extract::State;
-use axum::http::StatusCode;
+use axum::body::Body;
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
-use futures_util::FutureExt as _;
+use futures_util::{FutureExt as _, stream};
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
-use super::{AdminCommand, Answer};
+use super::{AdminCommand, Answer, CaptureRequest};
+use crate::inspect::{DropLine, DroppedFrame};
 use crate::status::NodeStatus;
 
 /// Longest time for which a request waits for the daemon.
@@ -118,6 +120,8 @@ impl Server {
             .route("/v1/status", get(show))
             .route("/v1/drain", post(drain))
             .route("/v1/reload", post(reload))
+            .route("/v1/drops", get(drops))
+            .route("/v1/capture", post(capture))
             .fallback(async || answer(StatusCode::NOT_FOUND, "no such request"))
             .with_state(Shared { status, commands });
         let stop = stop.shared();
@@ -153,21 +157,69 @@ async fn reload(State(shared): State<Shared>) -> Response {
     ask(&shared, AdminCommand::Reload, StatusCode::OK).await
 }
 
-/// Hands a command to the daemon and waits for its answer.
+async fn drops(State(shared): State<Shared>) -> Response {
+    let drops = match ask_for(&shared, AdminCommand::Drops).await {
+        Ok(drops) => drops,
+        Err(refusal) => return refusal,
+    };
+    let lines = stream::unfold(drops, async |mut drops| {
+        let line = match drops.recv().await {
+            Ok(dropped) => DropLine::Dropped(DroppedFrame::clone(&dropped)),
+            Err(broadcast::error::RecvError::Lagged(missed)) => DropLine::Missed { missed },
+            Err(broadcast::error::RecvError::Closed) => return None,
+        };
+        let text = serde_json::to_string(&line).map(|text| text + "\n").map_err(io::Error::other);
+        Some((text, drops))
+    });
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response()
+}
+
+async fn capture(State(shared): State<Shared>, Query(request): Query<CaptureRequest>) -> Response {
+    if !(1..=CaptureRequest::LONGEST).contains(&request.seconds) {
+        let text = format!(
+            "capture for {} seconds: from 1 to {} are possible",
+            request.seconds,
+            CaptureRequest::LONGEST
+        );
+        return answer(StatusCode::UNPROCESSABLE_ENTITY, text);
+    }
+    let parts = match ask_for(&shared, |reply| AdminCommand::Capture(request, reply)).await {
+        Ok(parts) => parts,
+        Err(refusal) => return refusal,
+    };
+    let parts = stream::unfold(parts, async |mut parts: mpsc::Receiver<Vec<u8>>| {
+        parts.recv().await.map(|part| (Ok::<_, io::Error>(part), parts))
+    });
+    ([(header::CONTENT_TYPE, "application/x-pcapng")], Body::from_stream(parts)).into_response()
+}
+
+/// Hands a command to the daemon and waits for its answer in words.
 async fn ask(
     shared: &Shared,
     command: impl FnOnce(oneshot::Sender<Result<String, String>>) -> AdminCommand,
     done: StatusCode,
 ) -> Response {
+    match ask_for(shared, command).await {
+        Ok(message) => answer(done, message),
+        Err(refusal) => refusal,
+    }
+}
+
+/// Hands a command to the daemon and waits for its answer; what it refuses is a response.
+async fn ask_for<T>(
+    shared: &Shared,
+    command: impl FnOnce(oneshot::Sender<Result<T, String>>) -> AdminCommand,
+) -> Result<T, Response> {
     let (reply, answered) = oneshot::channel();
     let exchange = async {
         shared.commands.send(command(reply)).await.map_err(drop)?;
         answered.await.map_err(drop)
     };
-    match tokio::time::timeout(ANSWER_WITHIN, exchange).await {
-        Ok(Ok(Ok(message))) => answer(done, message),
+    let refusal = match tokio::time::timeout(ANSWER_WITHIN, exchange).await {
+        Ok(Ok(Ok(done))) => return Ok(done),
         Ok(Ok(Err(message))) => answer(StatusCode::UNPROCESSABLE_ENTITY, message),
         Ok(Err(())) => answer(StatusCode::SERVICE_UNAVAILABLE, "the gateway is stopping"),
         Err(_) => answer(StatusCode::GATEWAY_TIMEOUT, "the gateway is busy and has not answered"),
-    }
+    };
+    Err(refusal)
 }

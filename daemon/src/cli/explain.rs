@@ -43,10 +43,19 @@ pub(super) struct Args {
 }
 
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
-enum Transport {
+pub(super) enum Transport {
     #[default]
     Tcp,
     Udp,
+}
+
+impl From<Transport> for crate::frame::Transport {
+    fn from(transport: Transport) -> Self {
+        match transport {
+            Transport::Tcp => Self::Tcp,
+            Transport::Udp => Self::Udp,
+        }
+    }
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {

@@ -43,6 +43,12 @@ pub enum Failure {
     /// The daemon does not do what it is asked.
     #[error(transparent)]
     Daemon(#[from] ClientError),
+    /// The data plane refuses.
+    #[error(transparent)]
+    Dataplane(#[from] crate::dataplane::Error),
+    /// A file holds no frames.
+    #[error(transparent)]
+    Frames(#[from] crate::frame::FileError),
     /// The gateway ended with an error.
     #[error(transparent)]
     Gateway(#[from] crate::run::Error),

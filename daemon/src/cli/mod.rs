@@ -1,10 +1,12 @@
 //! The command line: one verb group a file. `main` parses and calls [`Cli::run`].
 
+pub mod capture;
 mod check;
 mod completions;
 mod drain;
 pub mod explain;
 mod failure;
+pub mod follow;
 mod gateway;
 mod logging;
 mod man;
@@ -14,6 +16,7 @@ pub mod show;
 mod show_daemon;
 #[cfg(test)]
 mod tests;
+pub mod trace;
 
 use std::io::Write;
 
@@ -72,6 +75,10 @@ enum Verb {
     Show(show::Args),
     /// Say which backend a flow goes to, and why
     Explain(explain::Args),
+    /// Run a frame through the live program: verdict, backend, and the frame that would be sent
+    Trace(trace::Args),
+    /// Write what a gateway received for a VIP, and what it sent, to a file
+    Capture(capture::Args),
     /// Check a configuration, its objects and this host; changes nothing
     Check(check::Args),
     /// Tell the gateway to leave for good: move traffic away, withdraw, detach
@@ -89,6 +96,8 @@ impl Cli {
             Verb::Gateway(args) => gateway::run(&args),
             Verb::Show(args) => show::run(&args, out),
             Verb::Explain(args) => explain::run(&args, out),
+            Verb::Trace(args) => trace::run(&args, out),
+            Verb::Capture(args) => capture::run(&args, out),
             Verb::Check(args) => check::run(&args, out),
             Verb::Drain(args) => drain::run(&args, out),
             Verb::Completions(args) => completions::run(&args, out),

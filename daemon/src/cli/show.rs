@@ -7,7 +7,7 @@ use clap::Subcommand;
 
 use super::node::NodeArgs;
 use super::output::{self, Format, Rows};
-use super::{Exit, Failure, show_daemon};
+use super::{Exit, Failure, follow, show_daemon};
 use crate::inspect::{
     self, BackendRow, Counters as _, DigestCheck, Exit as PacketExit, ExitRow, HopRow, RingRow, VipRow,
 };
@@ -19,13 +19,14 @@ use crate::maglev::Seed;
     subcommand_required = true,
     arg_required_else_help = true,
     after_help = format!("vips, backends, rings and drops are read from the pinned maps, with or without a daemon;
-routes, peers and node are the daemon's own words.
+routes, peers, node and drops --follow are the daemon's own words.
 
 Examples:
   weir show vips
   weir show backends --output json
   weir show rings --config /etc/weir/weir.yaml
   weir show drops --pins /sys/fs/bpf/weir --all
+  weir show drops --follow --reason no_rule --output json
 
 {}", super::EXIT_CODES)
 )]
@@ -76,8 +77,17 @@ struct DropArgs {
     #[command(flatten)]
     common: Common,
     /// Every reason for which a packet left the program, not only those that dropped one
-    #[arg(long)]
+    #[arg(long, conflicts_with = "follow")]
     all: bool,
+    /// Dropped packets as it happens, decoded: a sample, `dropSamples` a second, CPU and reason
+    #[arg(long, short)]
+    follow: bool,
+    /// With --follow, only these reasons
+    #[arg(long, value_name = "REASON", requires = "follow", value_parser = follow::reason_name)]
+    reason: Vec<String>,
+    /// With --follow, end after so many
+    #[arg(long, value_name = "N", requires = "follow", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
 }
 
 pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
@@ -91,6 +101,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
             output::list(out, common.output, &Backends(image.backends))?;
         }
         What::Rings(args) => return rings(args, out),
+        What::Drops(args) if args.follow => {
+            let wanted = follow::Wanted { reasons: &args.reason, count: args.count };
+            return follow::run(&args.common.node.resolve()?.admin, args.common.output, &wanted, out);
+        }
         What::Drops(args) => {
             let mut exits = inspect::open(&args.common.node.resolve()?.pins)?.image()?.exits;
             if !args.all {

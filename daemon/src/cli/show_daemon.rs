@@ -73,6 +73,15 @@ pub(super) fn node_text(status: &NodeStatus) -> String {
         ("peers", format!("{established} of {} established", status.peers.len())),
         ("routes", output::count(status.routes.len(), "route")),
         ("unreachable", lines(status.unreachable.iter().map(ToString::to_string).collect())),
+        (
+            "since start",
+            format!(
+                "{} built, {}, {} of routes seen",
+                output::count(status.work.ring_builds as usize, "ring"),
+                output::count(status.work.map_writes as usize, "map write"),
+                output::count(status.work.route_changes as usize, "change"),
+            ),
+        ),
     ];
     pairs.retain(|(_, value)| !value.is_empty());
     format!("{}\n{}", output::pairs(pairs), output::table(&Rules(&status.rules)))
@@ -103,7 +112,7 @@ pub(super) struct Peers(pub(super) Vec<PeerStatus>);
 
 impl Rows for Peers {
     fn header(&self) -> Vec<&'static str> {
-        vec!["PEER", "ROLE", "ADDRESS", "AS", "STATE", "SINCE", "SENT", "SYNCED", "LAST ERROR"]
+        vec!["PEER", "ROLE", "ADDRESS", "AS", "STATE", "SINCE", "CARRIES", "SENT", "SYNCED", "LAST ERROR"]
     }
     fn rows(&self) -> Vec<Vec<String>> {
         let row = |peer: &PeerStatus| {
@@ -114,6 +123,7 @@ impl Rows for Peers {
                 peer.asn.to_string(),
                 peer.state.clone(),
                 peer.established_since.clone().unwrap_or_default(),
+                peer.carries.to_string(),
                 peer.advertised.to_string(),
                 if peer.synced { "yes" } else { "no" }.into(),
                 peer.last_error.clone().unwrap_or_default(),

@@ -22,6 +22,7 @@ pub(super) struct Raw {
     pub(super) timers: RawTimers,
     pub(super) xdp_mode: Option<String>,
     pub(super) icmp_rate: Option<i64>,
+    pub(super) drop_samples: Option<i64>,
     pub(super) drain_marker: Option<String>,
 }
 
@@ -83,6 +84,10 @@ pub(super) struct RawPeer {
     pub(super) name: Option<String>,
     pub(super) address: Option<String>,
     pub(super) local_address: Option<String>,
+    #[serde(rename = "nextHopIPv4")]
+    pub(super) next_hop_ipv4: Option<String>,
+    #[serde(rename = "nextHopIPv6")]
+    pub(super) next_hop_ipv6: Option<String>,
     pub(super) port: Option<i64>,
     pub(super) asn: Option<i64>,
     pub(super) role: Option<String>,

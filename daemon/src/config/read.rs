@@ -87,6 +87,7 @@ impl Reader<'_> {
             }
         };
         let icmp_rate = self.number("icmpRate", raw.icmp_rate, 1000, 0..=1_000_000);
+        let drop_samples = self.number("dropSamples", raw.drop_samples, 10, 0..=100_000);
         let objects = self.path("objects", raw.objects, "/etc/weir/objects.d");
         let admin = self.path("admin", raw.admin, "/run/weir/gateway.sock");
         let pins = self.path("pins", raw.pins, "/sys/fs/bpf/weir");
@@ -107,6 +108,7 @@ impl Reader<'_> {
             timers,
             xdp_mode,
             icmp_rate,
+            drop_samples,
             drain_marker,
         })
     }
@@ -433,6 +435,16 @@ impl Reader<'_> {
                 self.refuse(&at("localAddress"), local, why, "give this node's address of the peer's family");
             }
         }
+        let next_hop_ipv4 =
+            self.next_hop(&at("nextHopIPv4"), raw.next_hop_ipv4.as_deref(), address, |a| match a {
+                IpAddr::V4(a) => Some(a),
+                IpAddr::V6(_) => None,
+            });
+        let next_hop_ipv6 =
+            self.next_hop(&at("nextHopIPv6"), raw.next_hop_ipv6.as_deref(), address, |a| match a {
+                IpAddr::V4(_) => None,
+                IpAddr::V6(a) => Some(a),
+            });
         let port = self.number(&at("port"), raw.port, 179, 1..=65_535);
         let asn = self.asn(&at("asn"), raw.asn, "give the peer's AS number");
         let role = self.required(&at("role"), raw.role, "write role: upstream or role: fabric");
@@ -466,12 +478,35 @@ impl Reader<'_> {
             name: name?,
             address: address?,
             local_address,
+            next_hop_ipv4,
+            next_hop_ipv6,
             port,
             asn: asn?,
             role: role?,
             password,
             gtsm: raw.gtsm,
         })
+    }
+
+    /// A next hop of one family, as `of_family` tells: an address of this node, so never the peer's own.
+    fn next_hop<T>(
+        &mut self,
+        field: &str,
+        text: Option<&str>,
+        peer: Option<IpAddr>,
+        of_family: fn(IpAddr) -> Option<T>,
+    ) -> Option<T> {
+        let remedy = "give this node's address of that family on the router's link";
+        let address = self.peer_address(field, text, remedy)?;
+        if peer == Some(address) {
+            self.refuse(field, address, "is the peer's own address", remedy);
+            return None;
+        }
+        let next_hop = of_family(address);
+        if next_hop.is_none() {
+            self.refuse(field, address, "is of the other family", remedy);
+        }
+        next_hop
     }
 
     fn peer_address(&mut self, field: &str, text: Option<&str>, remedy: &str) -> Option<IpAddr> {

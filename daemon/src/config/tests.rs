@@ -61,7 +61,7 @@ fn the_documented_example_is_read_with_defaults() {
     assert_eq!(config.admin, Path::new("/run/weir/gateway.sock"));
     assert_eq!(config.pins, Path::new("/sys/fs/bpf/weir"));
     assert_eq!(config.drain_marker, Path::new("/etc/weir/drain"));
-    assert_eq!((config.xdp_mode, config.icmp_rate), (XdpMode::Native, 1000));
+    assert_eq!((config.xdp_mode, config.icmp_rate, config.drop_samples), (XdpMode::Native, 1000, 10));
     assert_eq!(
         config.limits,
         Limits { vips: 4096, backends: 16384, ring_slots: 1 << 24, next_hops: 4096, fragments: 16384 }
@@ -116,7 +116,7 @@ fn a_fabric_peer_may_ask_for_vips() {
 #[case(
     "region: us-east\n",
     "regoin: us-east\n",
-    "2: regoin: is no known field; remove it, or use one of node, region, locator, hashKeyFile, uplinks, fabric, objects, bgp, admin, metrics, pins, limits, timers, xdpMode, icmpRate, drainMarker"
+    "2: regoin: is no known field; remove it, or use one of node, region, locator, hashKeyFile, uplinks, fabric, objects, bgp, admin, metrics, pins, limits, timers, xdpMode, icmpRate, dropSamples, drainMarker"
 )]
 #[case(
     "ff01::/48",
@@ -209,6 +209,16 @@ fn a_fabric_peer_may_ask_for_vips() {
     "2001:db8:11::2",
     "192.0.2.2",
     "15: bgp.peers[0].localAddress: 192.0.2.2 is of another family than 2001:db8:11::1; give this node's address of the peer's family"
+)]
+#[case(
+    "role: upstream",
+    "role: upstream\n      nextHopIPv4: 2001:db8:11::2",
+    "18: bgp.peers[0].nextHopIPv4: 2001:db8:11::2 is of the other family; give this node's address of that family on the router's link"
+)]
+#[case(
+    "role: upstream",
+    "role: upstream\n      nextHopIPv6: 2001:db8:11::1",
+    "18: bgp.peers[0].nextHopIPv6: 2001:db8:11::1 is the peer's own address; give this node's address of that family on the router's link"
 )]
 #[case(
     "role: upstream",

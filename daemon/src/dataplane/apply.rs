@@ -5,6 +5,8 @@
 //! again. Keys are inserted only when no hidden key waits for its readers: the kernel may reuse a hash element at once, and a
 //! late reader of the old key would then see the new one's index.
 
+mod room;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use weir_bpf::abi::{NextHop, SLOTS_PER_BLOCK, VipWord};
 
 use super::ahead::{self, Ahead, Built};
 use super::hops::Hops;
+use super::pathmtu::PathMtus;
 use super::plan::{Plan, diff};
 use super::tables::{BackendEntry, Indices, Spans, Tables, VipEntry, blocks_for};
 use super::{BackendRecord, Dataplane, Error, RingRecord, VipRecord};
@@ -27,6 +30,8 @@ struct Region {
     record: RingRecord,
     /// Indices of the backends in its slots, ascending.
     members: Vec<u32>,
+    /// Index of each of the ring's members by position, 0 for one that is not eligible; `None` when it was adopted.
+    order: Option<Vec<u32>>,
     /// VIP words that name it.
     users: u32,
 }
@@ -38,7 +43,7 @@ type Done = Vec<(VipKey, Option<(VipWord, RingRecord)>)>;
 #[derive(Debug, Default)]
 struct Garbage {
     vips: Vec<u32>,
-    backends: Vec<u32>,
+    backends: BTreeSet<u32>,
     regions: Vec<(u32, u32)>,
     hidden_keys: bool,
 }
@@ -58,14 +63,20 @@ pub struct Reconciler<D> {
     refused: BTreeMap<ObjectName, Refusal>,
     regions: BTreeMap<u32, Region>,
     by_content: HashMap<([u8; 16], Vec<u32>), u32>,
-    /// How many regions hold a ring with this key.
-    by_key: HashMap<[u8; 16], u32>,
+    /// Regions that hold a ring with this key: the same owners by position, with other records.
+    by_key: HashMap<[u8; 16], BTreeSet<u32>>,
     vip_indices: Indices,
     backend_indices: Indices,
     spans: Spans,
     hops: Hops,
     /// How many regions name a backend index.
     namings: HashMap<u32, u32>,
+    /// Whose record an index holds: `tables.backends` the other way round.
+    identities: HashMap<u32, BackendId>,
+    /// Rules that were found loaded at the start and have not been asked for since.
+    adopted: BTreeSet<ObjectName>,
+    /// Rings built since the start.
+    ring_builds: u64,
     /// An owned address may have lost its last key.
     stray_owners: bool,
     garbage: Garbage,
@@ -86,7 +97,7 @@ impl<D: Dataplane> Reconciler<D> {
                 let members: BTreeSet<u32> =
                     dataplane.read_ring(base, slots).into_iter().filter(|b| *b != 0).collect();
                 let members = members.into_iter().collect();
-                Region { slots, record: entry.ring, members, users: 0 }
+                Region { slots, record: entry.ring, members, order: None, users: 0 }
             });
             if let Some(region) = regions.get_mut(&base) {
                 region.users += 1;
@@ -96,9 +107,9 @@ impl<D: Dataplane> Reconciler<D> {
             .iter()
             .map(|(base, region)| ((region.record.ring_key, region.members.clone()), *base))
             .collect();
-        let mut by_key: HashMap<[u8; 16], u32> = HashMap::new();
-        for region in regions.values() {
-            *by_key.entry(region.record.ring_key).or_default() += 1;
+        let mut by_key: HashMap<[u8; 16], BTreeSet<u32>> = HashMap::new();
+        for (base, region) in &regions {
+            by_key.entry(region.record.ring_key).or_default().insert(*base);
         }
         let vip_indices = Indices::new(0, limits.vips, tables.vips.values().map(|entry| entry.index));
         let mut namings: HashMap<u32, u32> = HashMap::new();
@@ -111,6 +122,8 @@ impl<D: Dataplane> Reconciler<D> {
         let used = regions.iter().map(|(base, region)| (base / SLOTS_PER_BLOCK, blocks_for(region.slots)));
         let spans = Spans::new(0, limits.ring_blocks(), used);
         let hops = Hops::adopt(&dataplane, tables.backends.values().map(|entry| entry.index));
+        let identities = tables.backends.iter().map(|(id, entry)| (entry.index, id.clone())).collect();
+        let adopted = tables.vips.values().map(|entry| entry.rule.clone()).collect();
         let mut this = Self {
             dataplane,
             seed,
@@ -125,6 +138,9 @@ impl<D: Dataplane> Reconciler<D> {
             spans,
             hops,
             namings,
+            identities,
+            adopted,
+            ring_builds: 0,
             stray_owners: true,
             garbage: Garbage::default(),
         };
@@ -145,6 +161,11 @@ impl<D: Dataplane> Reconciler<D> {
         &self.tables
     }
 
+    /// Rings built since the start; a change of routes builds none.
+    pub const fn ring_builds(&self) -> u64 {
+        self.ring_builds
+    }
+
     /// SIDs that need a next hop.
     pub fn sids(&self) -> BTreeSet<Sid> {
         self.tables.backends.values().map(|entry| entry.sid).collect()
@@ -158,6 +179,10 @@ impl<D: Dataplane> Reconciler<D> {
 
     /// Brings the maps to what is desired. One rule's failure harms no other rule.
     pub fn bring(&mut self, desired: &Desired) -> Result<(), Error> {
+        if desired.synced {
+            // A rule that went while nobody looked may be made anew with another ring class.
+            self.adopted.retain(|name| desired.rules.contains_key(name));
+        }
         let plan = diff(desired, &self.rules, self.tables.vips.keys().copied());
         self.run(&plan)?;
         if !self.refused.is_empty() && !plan.remove.is_empty() {
@@ -188,6 +213,7 @@ impl<D: Dataplane> Reconciler<D> {
         for rules in plan.load.chunks(ahead::CHUNK) {
             let known = |key: &[u8; 16]| self.by_key.contains_key(key);
             let mut built = ahead::build(rules, self.seed, known);
+            self.ring_builds += built.len() as u64;
             for rule in rules {
                 match self.load(rule, &mut built) {
                     Ok(()) => {
@@ -235,10 +261,33 @@ impl<D: Dataplane> Reconciler<D> {
         for entry in self.tables.backends.values() {
             backends.entry(entry.sid).or_default().push(entry.index);
         }
+        let mut outcome = Ok(());
         for (sid, hops) in news {
             let indices = backends.get(&sid).map_or(&[][..], Vec::as_slice);
-            self.hops.update(&mut self.dataplane, sid, hops, indices)?;
+            let mut told = self.hops.update(&mut self.dataplane, sid, hops.clone(), indices);
+            if matches!(told, Err(Error::LimitReached { .. })) && self.hops.has_garbage() {
+                self.collect_hops()?;
+                told = self.hops.update(&mut self.dataplane, sid, hops, indices);
+            }
+            // One SID's trouble is not the others'.
+            outcome = outcome.and(told);
         }
+        self.collect_hops()?;
+        outcome
+    }
+
+    /// Sets what is known of the paths to all backends.
+    pub fn path_mtus(&mut self, known: &PathMtus) -> Result<(), Error> {
+        for entry in self.tables.backends.values() {
+            let mtu = known.of(entry.sid);
+            if self.dataplane.path_mtu(entry.index) != mtu {
+                self.dataplane.set_path_mtu(entry.index, mtu)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn collect_hops(&mut self) -> Result<(), Error> {
         if self.hops.has_garbage() {
             self.dataplane.wait_for_readers()?;
             self.hops.collect();
@@ -247,8 +296,10 @@ impl<D: Dataplane> Reconciler<D> {
     }
 
     fn load(&mut self, rule: &Arc<Rule>, built: &mut Ahead) -> Result<(), Error> {
+        self.same_ring_size(rule)?;
         let spec = RingSpec::for_rule(rule, self.seed);
         let ring_key = maglev::ring_key(&spec).0;
+        self.make_room(rule, &spec, ring_key)?;
         let mut fresh = Vec::new();
         let outcome = self.backends_of(rule, &spec, &mut fresh).and_then(|members| {
             let base = self.region(&spec, ring_key, &members, built)?;
@@ -293,7 +344,7 @@ impl<D: Dataplane> Reconciler<D> {
                 indices.push(entry.index);
                 continue;
             }
-            let index = self.backend_indices.take().ok_or_else(|| full("backends", "limits.backends"))?;
+            let index = self.backend_indices.take().ok_or_else(|| self.no_backends(1))?;
             let record =
                 BackendRecord { id: backend.id.clone(), sid: endpoint.sid, node: endpoint.node.clone() };
             if let Err(error) = self.dataplane.put_backend(index, &record) {
@@ -301,7 +352,9 @@ impl<D: Dataplane> Reconciler<D> {
                 return Err(error);
             }
             let entry = BackendEntry { index, sid: record.sid, node: record.node };
+            self.identities.insert(index, record.id.clone());
             if let Some(old) = self.tables.backends.insert(record.id.clone(), entry) {
+                self.identities.remove(&old.index);
                 // Rings that name the old record keep it until they are written anew.
                 self.orphan(old.index);
             }
@@ -327,27 +380,46 @@ impl<D: Dataplane> Reconciler<D> {
             return Ok(*base);
         }
         let slots = spec.size().slots();
-        let Built { ring, digest } = built.remove(&ring_key).unwrap_or_else(|| Built::of(spec));
-        let words: Vec<u32> = ring.owners().map(|m| m.map_or(0, |m| members[m as usize])).collect();
-        let base = self.spans.take(blocks_for(slots)).ok_or_else(|| full("rings", "limits.ringSlots"))?
-            * SLOTS_PER_BLOCK;
+        let (words, digest) = self.same_owners(ring_key, members).unwrap_or_else(|| {
+            let Built { ring, digest } = built.remove(&ring_key).unwrap_or_else(|| {
+                self.ring_builds += 1;
+                Built::of(spec)
+            });
+            (ring.owners().map(|m| m.map_or(0, |m| members[m as usize])).collect(), digest)
+        });
+        let base = self.spans.take(blocks_for(slots)).ok_or_else(|| self.no_slots(slots))? * SLOTS_PER_BLOCK;
         let record = RingRecord { ring_key, digest };
         if let Err(error) = self.dataplane.write_ring(base, &words, &record) {
             self.spans.release(base / SLOTS_PER_BLOCK, blocks_for(slots));
             return Err(error);
         }
         self.by_content.insert((ring_key, named.clone()), base);
-        *self.by_key.entry(ring_key).or_default() += 1;
+        self.by_key.entry(ring_key).or_default().insert(base);
         for member in &named {
             *self.namings.entry(*member).or_default() += 1;
         }
-        self.regions.insert(base, Region { slots, record, members: named, users: 0 });
+        let order = Some(members.to_vec());
+        self.regions.insert(base, Region { slots, record, members: named, order, users: 0 });
         Ok(base)
+    }
+
+    /// The slots of a ring that another region holds with other records of the same members, and its digest: an endpoint
+    /// that moved changes no slot's owner, so nothing need be built.
+    fn same_owners(&self, ring_key: [u8; 16], members: &[u32]) -> Option<(Vec<u32>, [u8; 16])> {
+        let known = self.by_key.get(&ring_key)?;
+        let (base, region, order) = known.iter().find_map(|base| {
+            let region = self.regions.get(base)?;
+            Some((*base, region, region.order.as_ref()?))
+        })?;
+        let renamed: HashMap<u32, u32> = order.iter().copied().zip(members.iter().copied()).collect();
+        let slots = self.dataplane.read_ring(base, region.slots);
+        let words = slots.iter().map(|slot| renamed.get(slot).copied().unwrap_or(0)).collect();
+        Some((words, region.record.digest))
     }
 
     /// Lets one key lead to a ring.
     fn publish(&mut self, key: VipKey, rule: &Rule, base: u32, done: &mut Done) -> Result<(), Error> {
-        let Some(region) = self.regions.get(&base) else { return Err(full("rings", "limits.ringSlots")) };
+        let Some(region) = self.regions.get(&base) else { return Err(self.no_slots(0)) };
         let word = VipWord::new(base, region.slots, rule.affinity);
         let ring = region.record;
         if let Some(entry) = self.tables.vips.get_mut(&key) {
@@ -369,7 +441,7 @@ impl<D: Dataplane> Reconciler<D> {
         if self.garbage.hidden_keys {
             self.collect()?;
         }
-        let index = self.vip_indices.take().ok_or_else(|| full("vip_index", "limits.vips"))?;
+        let index = self.vip_indices.take().ok_or_else(|| self.no_vips(1))?;
         self.use_region(base);
         let outcome = self.insert(key, index, word, &rule.name);
         if outcome.is_err() {
@@ -471,9 +543,9 @@ impl<D: Dataplane> Reconciler<D> {
         }
         let Some(region) = self.regions.remove(&base) else { return };
         self.by_content.remove(&(region.record.ring_key, region.members.clone()));
-        if let Some(count) = self.by_key.get_mut(&region.record.ring_key) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(bases) = self.by_key.get_mut(&region.record.ring_key) {
+            bases.remove(&base);
+            if bases.is_empty() {
                 self.by_key.remove(&region.record.ring_key);
             }
         }
@@ -494,10 +566,10 @@ impl<D: Dataplane> Reconciler<D> {
         if self.namings.contains_key(&index) {
             return;
         }
-        self.tables.backends.retain(|_, entry| entry.index != index);
-        if !self.garbage.backends.contains(&index) {
-            self.garbage.backends.push(index);
+        if let Some(id) = self.identities.remove(&index) {
+            self.tables.backends.remove(&id);
         }
+        self.garbage.backends.insert(index);
     }
 
     fn drop_backend_if_unused(&mut self, id: &BackendId) {
@@ -522,7 +594,7 @@ impl<D: Dataplane> Reconciler<D> {
             self.dataplane.clear_backend(index)?;
             self.hops.forget(index);
             self.backend_indices.release(index);
-            self.garbage.backends.pop();
+            self.garbage.backends.pop_last();
         }
         // The groups of cleared backends were unreachable along with them.
         self.hops.collect();
@@ -532,13 +604,10 @@ impl<D: Dataplane> Reconciler<D> {
     }
 }
 
-const fn full(map: &'static str, limit: &'static str) -> Error {
-    Error::LimitReached { map, limit }
-}
-
 fn refusal(error: &Error) -> Refusal {
     let cause = match error {
         Error::LimitReached { .. } => RefusalCause::LimitReached,
+        Error::RingSizeChanged { .. } => RefusalCause::Immutable,
         _ => RefusalCause::Fault,
     };
     Refusal { cause, message: error.to_string() }

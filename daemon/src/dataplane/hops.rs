@@ -79,10 +79,12 @@ impl Hops {
             pack_nh(*first, hops.len() as u8)
         } else {
             let length = hops.len() as u32;
-            let first = self.spans.take(length).ok_or(Error::Map {
-                operation: "insert into",
+            let first = self.spans.take(length).ok_or_else(|| Error::LimitReached {
                 map: "nexthops",
-                reason: "full; raise limits.nextHops".into(),
+                limit: "limits.nextHops",
+                configured: dataplane.limits().next_hops,
+                needed: length,
+                free: self.spans.longest(),
             })?;
             for (i, hop) in (first..).zip(hops) {
                 dataplane.put_hop(i, *hop)?;

@@ -22,6 +22,7 @@ pub struct Mem {
     backends: BTreeMap<u32, BackendRecord>,
     hops: BTreeMap<u32, NextHop>,
     hops_of: BTreeMap<u32, u32>,
+    path_mtus: BTreeMap<u32, u32>,
     /// Keys were hidden since the last wait.
     hidden: bool,
     /// Words and records that a reader that started before the last wait may still use.
@@ -104,6 +105,7 @@ impl Dataplane for Mem {
         );
         self.backends.insert(index, record.clone());
         self.hops_of.remove(&index);
+        self.path_mtus.remove(&index);
         Ok(())
     }
 
@@ -204,6 +206,16 @@ impl Dataplane for Mem {
 
     fn hops_of(&self, backend: u32) -> u32 {
         self.hops_of.get(&backend).copied().unwrap_or(0)
+    }
+
+    fn set_path_mtu(&mut self, backend: u32, mtu: u32) -> Result<(), Error> {
+        self.step("write", "backends")?;
+        self.path_mtus.insert(backend, mtu);
+        Ok(())
+    }
+
+    fn path_mtu(&self, backend: u32) -> u32 {
+        self.path_mtus.get(&backend).copied().unwrap_or(0)
     }
 
     fn hop(&self, index: u32) -> NextHop {

@@ -9,6 +9,7 @@ pub mod bpf;
 pub mod hops;
 pub mod mem;
 pub mod nexthop;
+pub mod pathmtu;
 pub mod plan;
 pub mod tables;
 #[cfg(test)]
@@ -70,6 +71,20 @@ pub enum Error {
         /// Configured name.
         interface: String,
     },
+    /// No load balancer runs on the interface.
+    #[error(
+        "open the program of {interface}: no load balancer is in its slot; start `weir gateway`, or name an interface that it \
+         serves ({served})"
+    )]
+    NotServing {
+        /// Interface.
+        interface: String,
+        /// Interfaces with a root here.
+        served: String,
+    },
+    /// One capture at a time.
+    #[error("capture: another capture runs; wait for its end, or end it")]
+    Capturing,
     /// Somebody else's XDP program is attached.
     #[error(
         "attach XDP to {interface}: program {program} is attached already and is not ours; let its owner use a slot of the \
@@ -99,13 +114,35 @@ pub enum Error {
         /// The verifier's answer.
         reason: String,
     },
-    /// A map has no room for a rule.
-    #[error("load into map {map}: it is full; remove rules, or raise `{limit}` and restart the gateway")]
+    /// A map has no room for what a rule, or a next hop, needs.
+    #[error(
+        "load into map {map}: {needed} more entries are needed and {free} of {configured} are free; remove rules, or raise \
+         `{limit}` (now {configured}) and restart the gateway"
+    )]
     LimitReached {
         /// Map name.
         map: &'static str,
         /// Field of the configuration that sizes it.
         limit: &'static str,
+        /// Its value.
+        configured: u32,
+        /// Entries that are needed, beside those in use; for `rings`, slots in one run.
+        needed: u32,
+        /// Entries that are free; for `rings`, slots of the longest run.
+        free: u32,
+    },
+    /// A loaded rule asks for another ring class, which would move nine flows in ten.
+    #[error(
+        "load rule {rule}: its ring has {loaded} slots and spec.ringSize is now {asked}, which is immutable; set it back, or \
+         remove the rule and make it anew"
+    )]
+    RingSizeChanged {
+        /// The rule.
+        rule: ObjectName,
+        /// Slots of the ring that is loaded.
+        loaded: u32,
+        /// Slots that are asked for.
+        asked: u32,
     },
     /// A map refused an operation.
     #[error("{operation} map {map}: {reason}")]
@@ -208,6 +245,10 @@ pub trait Dataplane: Send {
     fn set_hops(&mut self, backend: u32, hops: u32) -> Result<(), Error>;
     /// What a backend's `nh` word is now.
     fn hops_of(&self, backend: u32) -> u32;
+    /// Sets the MTU learned for the path to a backend, by one store; 0 for none.
+    fn set_path_mtu(&mut self, backend: u32, mtu: u32) -> Result<(), Error>;
+    /// What is set.
+    fn path_mtu(&self, backend: u32) -> u32;
     /// A next hop record as it is now.
     fn hop(&self, index: u32) -> NextHop;
     /// Returns once no CPU can still use what was hidden or flipped before.

@@ -102,6 +102,10 @@ impl Indices {
     pub fn release(&mut self, index: u32) {
         self.free.insert(index);
     }
+    /// Unused indices.
+    pub fn available(&self) -> u32 {
+        self.free.len() as u32 + self.limit.saturating_sub(self.next)
+    }
 }
 
 /// Blocks that a ring of `slots` slots takes.
@@ -158,6 +162,10 @@ impl Spans {
     pub fn available(&self) -> u32 {
         self.free.values().sum()
     }
+    /// Length of the longest free run.
+    pub fn longest(&self) -> u32 {
+        self.free.values().copied().max().unwrap_or(0)
+    }
 }
 
 #[cfg(test)]
@@ -169,7 +177,9 @@ mod tests {
         let mut indices = Indices::new(1, 5, [2]);
         assert_eq!([indices.take(), indices.take(), indices.take()], [Some(1), Some(3), Some(4)]);
         assert_eq!(indices.take(), None);
+        assert_eq!(indices.available(), 0);
         indices.release(3);
+        assert_eq!(indices.available(), 1);
         assert_eq!([indices.take(), indices.take()], [Some(3), None]);
     }
 
@@ -180,6 +190,7 @@ mod tests {
         assert_eq!(spans.take(64), Some(0));
         assert_eq!(spans.take(64), Some(128));
         assert_eq!(spans.take(256), None, "the hole has 138 elements");
+        assert_eq!(spans.longest(), 138);
         spans.release(128, 64);
         spans.release(0, 64);
         spans.release(64, 64);

@@ -1,7 +1,7 @@
 //! The reconciler on the fake data plane, which panics when a write could be seen half done.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ fn backend(tenant: u8, n: u8) -> Backend {
     let sid = format!("2001:db8:ff01:{}:e{tenant:03x}::", n + 10).parse().unwrap();
     Backend {
         id: BackendId { vpc: format!("vpc-{tenant}").into(), attachment: "a".into(), address },
-        weight: NonZeroU32::MIN,
+        weight: NonZeroU64::MIN,
         drain: Drain::No,
         health: Health::Unknown,
         endpoint: Some(Endpoint { node: format!("w{n}").into(), sid: Sid(sid) }),
@@ -171,7 +171,11 @@ fn a_full_map_refuses_the_new_rule_whole_and_keeps_the_others() {
     let (name, reason) = applied.refused.first_key_value().unwrap();
     assert_eq!((&*name.name, applied.refused.len()), ("rule-12", 1));
     assert_eq!(reason.cause, RefusalCause::LimitReached);
-    assert!(reason.message.contains("raise `limits.vips`"), "{}", reason.message);
+    assert_eq!(
+        reason.message,
+        "load into map vip_index: 2 more entries are needed and 1 of 12 are free; remove rules, or raise `limits.vips` (now 12) \
+         and restart the gateway"
+    );
     assert_eq!(applied.loaded.len(), 11, "no half of the refused rule");
     rules.drain(..2);
     let mut want = desired(rules);
@@ -179,6 +183,157 @@ fn a_full_map_refuses_the_new_rule_whole_and_keeps_the_others() {
     let applied = r.apply(&want).unwrap();
     assert!(applied.refused.is_empty(), "room was made: {:?}", applied.refused);
     check(&mut r, &want);
+}
+
+/// Each limit in turn is one too small for the second rule: not one write is made for it.
+#[test]
+fn what_does_not_fit_is_refused_before_the_first_write_and_says_which_limit() {
+    let roomy = Limits { vips: 16, backends: 24, ring_slots: 1 << 16, next_hops: 8, fragments: 8 };
+    let cases = [
+        (Limits { vips: 2, ..roomy }, "limits.vips", "2 more entries are needed and 1 of 2 are free"),
+        (Limits { backends: 4, ..roomy }, "limits.backends", "3 more entries are needed and 1 of 4 are free"),
+        (
+            Limits { ring_slots: 1536, ..roomy },
+            "limits.ringSlots",
+            "1024 more entries are needed and 512 of 1536",
+        ),
+    ];
+    for (limits, limit, words) in cases {
+        let mut r = Reconciler::new(Mem::new(limits), SEED).unwrap();
+        let first = rule(1, 1, &[1], &[1, 2]);
+        r.apply(&desired([first.clone()])).unwrap();
+        let before = r.dataplane().writes;
+        let applied = r.apply(&desired([first, rule(1, 2, &[2, 3], &[3, 4, 5])])).unwrap();
+        let (_, reason) = applied.refused.first_key_value().unwrap();
+        assert_eq!(reason.cause, RefusalCause::LimitReached);
+        assert!(reason.message.contains(words) && reason.message.contains(limit), "{}", reason.message);
+        assert_eq!(
+            r.dataplane().writes,
+            before,
+            "{limit}: something was written of a rule that does not fit"
+        );
+        assert_eq!(applied.loaded.len(), 1);
+    }
+}
+
+#[test]
+fn what_was_given_up_makes_room_within_one_pass() {
+    // Room for three rings: two rules, and one to move each of them to.
+    let limits = Limits { vips: 16, backends: 24, ring_slots: 3 * 1024, next_hops: 8, fragments: 8 };
+    let mut r = Reconciler::new(Mem::new(limits), SEED).unwrap();
+    r.apply(&desired([rule(1, 1, &[1], &[1, 2]), rule(1, 2, &[2], &[3, 4])])).unwrap();
+    let want = desired([rule(1, 1, &[1], &[5, 6]), rule(1, 2, &[2], &[7, 8])]);
+    let applied = r.apply(&want).unwrap();
+    assert!(applied.refused.is_empty(), "{:?}", applied.refused);
+    check(&mut r, &want);
+}
+
+#[test]
+fn an_endpoint_that_moves_builds_no_ring_and_leaves_no_slot_on_the_old_one() {
+    let mut r = reconciler();
+    let mut rules: Vec<Rule> = (1..=5).map(|n| rule(1, n, &[n], &[1, n + 10])).collect();
+    r.apply(&desired(rules.clone())).unwrap();
+    assert_eq!(r.ring_builds(), 5);
+    for b in
+        rules.iter_mut().flat_map(|r| &mut r.backends).filter(|b| b.id.address == backend(1, 1).id.address)
+    {
+        b.endpoint =
+            Some(Endpoint { node: "elsewhere".into(), sid: Sid("2001:db8:ff01:99:e001::".parse().unwrap()) });
+    }
+    let want = desired(rules.clone());
+    r.apply(&want).unwrap();
+    check(&mut r, &want);
+    assert_eq!(r.ring_builds(), 5);
+    // Adopted rings are built once more, since nobody wrote down which slot is whose place.
+    let mut r = Reconciler::new(r.dataplane().clone(), SEED).unwrap();
+    for b in
+        rules.iter_mut().flat_map(|r| &mut r.backends).filter(|b| b.id.address == backend(1, 1).id.address)
+    {
+        b.endpoint = backend(1, 1).endpoint;
+    }
+    let want = desired(rules);
+    r.apply(&want).unwrap();
+    check(&mut r, &want);
+    assert_eq!(r.ring_builds(), 5);
+}
+
+#[test]
+fn a_loaded_rule_keeps_its_ring_class_also_over_a_restart() {
+    let mut r = reconciler();
+    let small = rule(1, 1, &[1], &[1, 2]);
+    let large = Rule { ring_size: RingSize::S4093, ..small.clone() };
+    r.apply(&desired([small.clone()])).unwrap();
+    for restart in [false, true] {
+        if restart {
+            r = Reconciler::new(r.dataplane().clone(), SEED).unwrap();
+        }
+        let applied = r.apply(&desired([large.clone()])).unwrap();
+        let (_, refusal) = applied.refused.first_key_value().unwrap();
+        assert_eq!(refusal.cause, RefusalCause::Immutable);
+        assert!(
+            refusal.message.contains("its ring has 1021 slots and spec.ringSize is now 4093"),
+            "{}",
+            refusal.message
+        );
+        check(&mut r, &desired([small.clone()]));
+    }
+    // Made anew, also while the old one's keys still wait for their routes to go.
+    r.apply(&desired([])).unwrap();
+    let want = desired([large]);
+    let applied = r.apply(&want).unwrap();
+    assert!(applied.refused.is_empty(), "{:?}", applied.refused);
+    check(&mut r, &want);
+}
+
+#[test]
+fn sets_of_none_one_and_512_backends_end_as_their_policy_says() {
+    let limits = Limits { vips: 16, backends: 1100, ring_slots: 1 << 19, next_hops: 8, fragments: 8 };
+    let mut r = Reconciler::new(Mem::new(limits), SEED).unwrap();
+    let many: Vec<Backend> = (0..512_u16)
+        .map(|n| {
+            let mut b = backend(1, 1);
+            b.id.address = format!("fd00::{n:x}").parse().unwrap();
+            b.endpoint.as_mut().unwrap().sid =
+                Sid(format!("2001:db8:ff01:{:x}:e001::", n + 1).parse().unwrap());
+            b
+        })
+        .collect();
+    let of = |name: u8, backends: Vec<Backend>, on_all_down| Rule {
+        backends,
+        on_all_down,
+        ring_size: RingSize::S65537,
+        ..rule(1, name, &[name], &[])
+    };
+    let down = |mut backends: Vec<Backend>, drain| {
+        for b in &mut backends {
+            b.health = Health::Unhealthy;
+            b.drain = drain;
+        }
+        backends
+    };
+    let one = vec![backend(1, 1)];
+    let want = desired([
+        of(1, vec![], OnAllDown::Keep),
+        of(2, one.clone(), OnAllDown::Keep),
+        of(3, many.clone(), OnAllDown::Keep),
+        of(4, down(one.clone(), Drain::No), OnAllDown::Keep),
+        of(5, down(one.clone(), Drain::No), OnAllDown::Drop),
+        of(6, down(one, Drain::Yes), OnAllDown::Keep),
+    ]);
+    let applied = r.apply(&want).unwrap();
+    assert!(applied.refused.is_empty(), "{:?}", applied.refused);
+    let mem = r.dataplane().clone();
+    let owners = |n: u8| -> std::collections::BTreeSet<_> {
+        let key = rule(1, n, &[n], &[]).keys().next().unwrap();
+        (0..65_537).map(|slot| mem.backend_at(&key, slot).map(|b| b.id.clone())).collect()
+    };
+    let none = std::collections::BTreeSet::from([None]);
+    assert_eq!(owners(1), none);
+    assert_eq!(owners(2), [Some(backend(1, 1).id)].into());
+    assert_eq!(owners(3), many.iter().map(|b| Some(b.id.clone())).collect());
+    assert_eq!(owners(4), [Some(backend(1, 1).id)].into(), "keep: a verdict may be wrong");
+    assert_eq!(owners(5), none, "drop");
+    assert_eq!(owners(6), none, "drained is the operator's word, which keep does not overrule");
 }
 
 #[test]

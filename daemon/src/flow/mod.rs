@@ -3,6 +3,7 @@
 //! Follows `docs/packet-path.md` step by step, written from that page and not from the C program, so that the two
 //! check each other. Pure: no I/O, no clock, no state but what the caller passes.
 
+mod fabric;
 mod fragments;
 mod hash;
 mod parse;

@@ -7,7 +7,8 @@ use weir_bpf::abi::{Config, ENCAP_LEN, ROLE_FABRIC, Reason};
 use super::parse::{self, Family, ICMP, ICMPV6, Ip, Piece, TCP, UDP, Upper, Walk};
 use super::pick::pick;
 use super::{
-    Counted, Flow, Surroundings, Trail, Verdict, View, fragments, ownership_key, port_key, reply, take_token,
+    Counted, Flow, Surroundings, Trail, Verdict, View, fabric, fragments, ownership_key, port_key, reply,
+    take_token,
 };
 
 /// A frame that leaves.
@@ -98,7 +99,7 @@ impl<V: View> Path<'_, '_, V> {
     }
 
     /// Step 3.
-    fn addresses(&self, ip: Ip<'_>) -> Result<(), Reason> {
+    fn addresses(&mut self, ip: Ip<'_>) -> Result<(), Reason> {
         let (source, destination) = (ip.source(), ip.destination());
         let mapped = |a: Ipv6Addr| a.to_ipv4_mapped().is_some();
         if mapped(source) || mapped(destination) {
@@ -109,6 +110,10 @@ impl<V: View> Path<'_, '_, V> {
         let selftest = [own, self.config.selftest_lo.to_ne_bytes()].concat();
         if fabric && destination.octets() == selftest[..] {
             return Err(Reason::SelfTest);
+        }
+        if fabric && let Some(learned) = fabric::packet_too_big(self.config, ip) {
+            self.trail.learned = Some(learned);
+            return Err(Reason::FabricPtb);
         }
         let in_block = |a: Ipv6Addr| a.octets()[..6] == own[..6];
         match in_block(source) || in_block(destination) {

@@ -54,6 +54,8 @@ pub struct Trail {
     pub next_hop: Option<NextHop>,
     /// Bytes of the largest outer packet.
     pub mtu: Option<u32>,
+    /// What a router of the fabric said of a path: the SID and the bytes of the outer packet that fit.
+    pub learned: Option<(Ipv6Addr, u32)>,
 }
 
 /// What becomes of a flow's packets that are small enough for its path.

@@ -6,9 +6,10 @@ use super::{BackendRow, ExitRow, HopRow, Image, Total, VipRow};
 use crate::dataplane::tables::VipEntry;
 use crate::dataplane::{Limits, RingRecord};
 use crate::desired::DrainStage;
-use crate::model::{Affinity, BackendId, ObjectName, Protocol, Sid, VipKey};
+use crate::model::{Affinity, BackendId, Families, ObjectName, Protocol, Sid, VipKey};
 use crate::status::{
     BackendSummary, Condition, Interface, NodeStatus, NotReady, PeerStatus, RouteStatus, RuleStatus, Source,
+    Work,
 };
 
 fn name(namespace: &str, name: &str) -> ObjectName {
@@ -58,6 +59,7 @@ pub(crate) fn image() -> Image {
             .map(|r| ExitRow::new(*r, if *r == Reason::NoRule { 5 } else { 0 }))
             .collect(),
         self_test_frames: 3,
+        drop_events_lost: 3,
     }
 }
 
@@ -87,6 +89,7 @@ pub(crate) fn status() -> NodeStatus {
         established,
         established_since: established.then(|| "2026-01-02T03:04:05Z".into()),
         synced: established,
+        carries: Families { ipv4: established, ipv6: established },
         advertised: u64::from(established),
         unsendable: 0,
         received: 0,
@@ -153,5 +156,6 @@ pub(crate) fn status() -> NodeStatus {
             },
         ],
         unreachable: vec!["2001:db8:ff01:2:e001::".parse().unwrap()],
+        work: Work { ring_builds: 2, map_writes: 40, route_changes: 700 },
     }
 }

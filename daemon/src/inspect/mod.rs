@@ -1,18 +1,22 @@
 //! What the pinned maps hold as one plain image, for `weir show`, `weir explain` and `/metrics`; needs no running daemon.
 
+mod drops;
 mod explain;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod rings;
 mod rows;
+mod trace;
 
 use std::path::{Path, PathBuf};
 
 use weir_bpf::abi::{Counter, LAYOUT_VERSION, Reason, unpack_nh};
 
+pub use drops::{DropLine, DroppedFrame};
 pub use explain::{ExplainedBackend, ExplainedFlow, ExplainedRing, explain};
 pub use rings::{DigestCheck, RingMember, RingRow, rings};
 pub use rows::{BackendRow, Exit, ExitRow, HopRow, VipRow, exit_of};
+pub use trace::{Oracle, TracedFrame, trace};
 
 use crate::dataplane::bpf::{Maps, Pins, interface_name, limits_of, open_set, serving_set};
 use crate::dataplane::{self, Dataplane as _, Limits};
@@ -60,6 +64,8 @@ pub struct Image {
     pub exits: Vec<ExitRow>,
     /// Self-test frames that came back.
     pub self_test_frames: u64,
+    /// Sampled drops for which the ring buffer had no room.
+    pub drop_events_lost: u64,
 }
 
 /// Where counters are read from: the kernel's maps, or a test's figures.
@@ -92,6 +98,7 @@ impl Counters for Maps {
             backends: backends.collect(),
             exits: Reason::ALL.iter().map(exit).collect(),
             self_test_frames: self.shared().selftest_seen,
+            drop_events_lost: self.events_lost(),
         })
     }
 }

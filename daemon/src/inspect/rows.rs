@@ -100,7 +100,7 @@ pub enum Exit {
     Left,
     /// Dropped.
     Dropped,
-    /// Meant for the gateway itself: its self-test frame, an error of the fabric.
+    /// For the gateway itself: its self-test frame, the fabric's word on a path.
     Own,
 }
 

@@ -22,7 +22,7 @@ impl Base {
     pub fn build(spec: &RingSpec<'_>) -> Self {
         let slots = spec.size.slots();
         let mut fill = Fill::new(slots, spec.members.iter().map(|m| Permutation::of(spec.seed, m.id, slots)));
-        let price = spec.members.iter().map(|m| m.weight.get() as u64).max().unwrap_or(0);
+        let price = spec.members.iter().map(|m| m.weight.get()).max().unwrap_or(0);
         if price == 0 {
             return Self { slots: vec![NO_MEMBER; slots as usize] };
         }
@@ -33,10 +33,10 @@ impl Base {
             fill.take(member);
         }
         // Everyone owes the advance; a debt is kept as what is missing to the next slot.
-        let mut missing: Vec<u64> = spec.members.iter().map(|m| 2 * price - m.weight.get() as u64).collect();
+        let mut missing: Vec<u64> = spec.members.iter().map(|m| 2 * price - m.weight.get()).collect();
         'full: loop {
             for (member, missing) in missing.iter_mut().enumerate() {
-                let weight = spec.members[member].weight.get() as u64;
+                let weight = spec.members[member].weight.get();
                 if *missing > weight {
                     *missing -= weight;
                     continue;

@@ -63,7 +63,7 @@ impl Rendezvous {
             .iter()
             .enumerate()
             .filter(|(_, m)| m.eligible == Eligible::Yes)
-            .map(|(position, m)| (position as u16, member_key(spec.seed, m.id), f64::from(m.weight.get())))
+            .map(|(position, m)| (position as u16, member_key(spec.seed, m.id), m.weight.get() as f64))
             .collect();
         Self { members }
     }

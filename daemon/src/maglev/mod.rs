@@ -11,7 +11,7 @@ mod heal;
 #[cfg(test)]
 mod tests;
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use sha2::Digest as _;
 
@@ -60,7 +60,7 @@ pub struct Member<'a> {
     /// Identity.
     pub id: &'a BackendId,
     /// Share of the slots, relative to the other members' weights.
-    pub weight: NonZeroU32,
+    pub weight: NonZeroU64,
     /// Whether it may own slots now.
     pub eligible: Eligible,
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use proptest::prelude::*;
 
@@ -24,13 +24,13 @@ fn ids(count: usize) -> Vec<BackendId> {
         .collect()
 }
 
-fn weight(weight: u32) -> NonZeroU32 {
-    NonZeroU32::new(weight).unwrap()
+fn weight(weight: u64) -> NonZeroU64 {
+    NonZeroU64::new(weight).unwrap()
 }
 
-fn member(id: &BackendId, weight: u32, up: bool) -> Member<'_> {
+fn member(id: &BackendId, weight: u64, up: bool) -> Member<'_> {
     let eligible = if up { Eligible::Yes } else { Eligible::No };
-    Member { id, weight: NonZeroU32::new(weight).unwrap(), eligible }
+    Member { id, weight: NonZeroU64::new(weight).unwrap(), eligible }
 }
 
 /// A ring's inputs with all weights 1 and the given members up.
@@ -79,14 +79,14 @@ fn rule(backends: Vec<Backend>, on_all_down: OnAllDown) -> Rule {
 fn paper(spec: &RingSpec<'_>) -> Vec<u16> {
     let size = spec.size().slots();
     let starts: Vec<_> = spec.members().iter().map(|m| Permutation::of(SEED, m.id, size).start()).collect();
-    let most = spec.members().iter().map(|m| m.weight.get() as u64).max().unwrap();
+    let most = spec.members().iter().map(|m| m.weight.get()).max().unwrap();
     let mut table = vec![NO_MEMBER; size as usize];
     let mut next = vec![0_u64; starts.len()];
     let mut owned = vec![0_u64; starts.len()];
     let mut filled = 0;
     for round in 1_u64.. {
         for (i, &(offset, skip)) in starts.iter().enumerate() {
-            let due = (round * spec.members()[i].weight.get() as u64 / most).max(1);
+            let due = (round * spec.members()[i].weight.get() / most).max(1);
             while owned[i] < due {
                 if filled == size {
                     return table;
@@ -143,7 +143,7 @@ fn slots_of_a_known_ring_never_change() {
             "091df0ca56c70992241c1e2265703f6a"
         ]
     );
-    assert_eq!(ring_key(&healed).to_string(), "155992eabb6e00baff78fd9d52be5749");
+    assert_eq!(ring_key(&healed).to_string(), "46d85748c399b871fa3c8164ea36ead8");
 }
 
 #[test]
@@ -167,17 +167,25 @@ fn healing_keeps_the_load_even() {
 
 #[test]
 fn shares_follow_weights() {
+    /// Largest weight that an object can write.
+    const MOST: u64 = i64::MAX as u64;
     let ids = ids(6);
     for size in SIZES {
-        for weights in
-            [&[1, 10][..], &[1, 1, 1], &[7, 3], &[1, 65536], &[3, 900, 2, 5000, 1], &[u32::MAX, 1, u32::MAX]]
-        {
+        for weights in [
+            &[1, 10][..],
+            &[1, 1, 1],
+            &[7, 3],
+            &[1, 65536],
+            &[3, 900, 2, 5000, 1],
+            &[MOST, 1, MOST],
+            &[MOST, MOST / 2],
+        ] {
             let members: Vec<_> = ids.iter().zip(weights).map(|(id, &w)| member(id, w, true)).collect();
-            let total: f64 = weights.iter().map(|&w| f64::from(w)).sum();
+            let total: f64 = weights.iter().map(|&w| w as f64).sum();
             let shares = build(&RingSpec::new(size, SEED, members)).shares(weights.len());
             for (&share, &weight) in shares.iter().zip(weights) {
                 let got = f64::from(share) / f64::from(size.slots());
-                assert!((got - f64::from(weight) / total).abs() < 0.02, "{size:?} {weights:?}: {shares:?}");
+                assert!((got - weight as f64 / total).abs() < 0.02, "{size:?} {weights:?}: {shares:?}");
                 assert!(share >= 1, "{size:?} {weights:?}: {shares:?}");
             }
         }
@@ -355,7 +363,7 @@ fn any_members() -> impl Strategy<Value = Vec<(u32, bool)>> {
 }
 
 fn spec_of<'a>(ids: &'a [BackendId], members: &[(u32, bool)]) -> RingSpec<'a> {
-    let members = ids.iter().zip(members).map(|(id, &(w, up))| member(id, w, up)).collect();
+    let members = ids.iter().zip(members).map(|(id, &(w, up))| member(id, w.into(), up)).collect();
     RingSpec::new(RingSize::S1021, SEED, members)
 }
 
@@ -383,7 +391,7 @@ proptest! {
         let ids = ids(weights.len());
         let mut backends: Vec<Backend> = ids.iter().map(backend).collect();
         for (backend, &w) in backends.iter_mut().zip(&weights) {
-            backend.weight = weight(w);
+            backend.weight = weight(w.into());
         }
         let mut rule = rule(backends, policy);
         let first = owners(&RingSpec::for_rule(&rule, SEED));

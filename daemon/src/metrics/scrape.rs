@@ -165,7 +165,12 @@ fn node(encoder: &mut DescriptorEncoder<'_>, status: &NodeStatus) -> fmt::Result
     let told = status.routes.iter().filter(|route| !route.peers.is_empty()).count() as u64;
     gauges(encoder, "routes_advertised", "Routes of which at least one peer has been told", one(told))?;
     let help = "SIDs of backends to which this node knows no next hop";
-    gauges(encoder, "unreachable_sids", help, one(status.unreachable.len() as u64))
+    gauges(encoder, "unreachable_sids", help, one(status.unreachable.len() as u64))?;
+    let work = &status.work;
+    counters(encoder, "ring_builds", "Rings built since the daemon's start", one(work.ring_builds))?;
+    counters(encoder, "map_writes", "Writes into the maps since the daemon's start", one(work.map_writes))?;
+    let help = "Changes of routes that the kernel has told since the daemon's start";
+    counters(encoder, "route_changes", help, one(work.route_changes))
 }
 
 fn maps(encoder: &mut DescriptorEncoder<'_>, image: &Image) -> fmt::Result {
@@ -207,6 +212,9 @@ fn maps(encoder: &mut DescriptorEncoder<'_>, image: &Image) -> fmt::Result {
     counters(encoder, "packets", "Packets by what became of them and why; each is counted once", exits)?;
     let help = "Self-test frames that came back through the program";
     counters(encoder, "self_test_frames", help, one(image.self_test_frames))?;
+
+    let help = "Sampled drops that were not told to anybody, since the daemon had not read those before";
+    counters(encoder, "drop_events_lost", help, one(image.drop_events_lost))?;
 
     let used = [
         ("vips", image.vips.len() as u64 + u64::from(image.owned), image.limits.vips),

@@ -1,7 +1,7 @@
 //! Settings of the BGP speaker and its peers: plain data, validated where the configuration file is read.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -100,8 +100,13 @@ pub struct PeerConfig {
     pub address: IpAddr,
     /// TCP port to dial, 179 as a rule.
     pub port: u16,
-    /// Source address, and the next hop of what is announced.
+    /// Source address, and the next hop of what is announced unless one of the two below is set for the family.
     pub local_address: IpAddr,
+    /// Next hop of IPv4 routes, in the NEXT_HOP attribute (RFC 4271). Without it they carry the session's own address: on an
+    /// IPv6 session that takes a router with RFC 8950.
+    pub next_hop_ipv4: Option<Ipv4Addr>,
+    /// Next hop of IPv6 routes. Without it they carry the session's own address, and an IPv4 session carries none.
+    pub next_hop_ipv6: Option<Ipv6Addr>,
     /// AS number; equal to the speaker's for iBGP.
     pub asn: u32,
     /// What it gets.

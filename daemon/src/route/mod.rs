@@ -19,6 +19,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::model::Families;
+
 pub mod bgp;
 pub mod config;
 pub mod plan;
@@ -94,6 +96,8 @@ pub struct PeerStatus {
     pub established_since: Option<SystemTime>,
     /// How often the session has reached `Established` since the peer's configuration took effect.
     pub established_count: u64,
+    /// Families of which this session carries routes: negotiated, and with a next hop.
+    pub carries: Families,
     /// Routes sent and not withdrawn in this session.
     pub advertised: u64,
     /// Routes of the plan that this session cannot carry: family not negotiated, or no next hop of that family.

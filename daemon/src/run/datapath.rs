@@ -2,6 +2,7 @@
 //! heartbeat, runs the self-test, and tells what it holds. Blocking is its trade: readers are waited for here.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
@@ -13,8 +14,9 @@ use weir_bpf::abi::NextHop;
 use super::selftest;
 use crate::dataplane::Error;
 use crate::dataplane::apply::Reconciler;
-use crate::dataplane::bpf::{Bpf, InterfaceStatus, Maps};
+use crate::dataplane::bpf::{Bpf, CaptureRing, InterfaceStatus, Maps};
 use crate::dataplane::nexthop::NextHopUpdate;
+use crate::dataplane::pathmtu::PathMtus;
 use crate::desired::Desired;
 use crate::event::Event;
 use crate::maglev::Seed;
@@ -22,6 +24,8 @@ use crate::model::{Rule, Sid};
 
 /// Time between heartbeats and looks at link and slot.
 const BEAT: Duration = Duration::from_secs(1);
+/// Time between looks at what the fabric's routers have said of path MTUs.
+const LEARN: Duration = Duration::from_millis(250);
 /// Time between self-tests once one has come back.
 const RETEST: Duration = Duration::from_secs(5);
 /// Time between self-tests until then: a gateway that has just been started waits for the first one.
@@ -31,14 +35,30 @@ const RETURN: Duration = Duration::from_millis(500);
 /// How long new maps wait for their next hops before the programs are switched to them all the same.
 const SETTLE: Duration = Duration::from_secs(5);
 
+/// How long a capture may be overdue before it is ended here.
+const OVERDUE: Duration = Duration::from_secs(5);
+
 /// What the thread is asked to do.
 pub(super) enum Ask {
     /// Hold this; the self-test's rule is in it.
     Desired(Box<Desired>),
     /// SIDs lead elsewhere.
     NextHops(NextHopUpdate),
+    /// Put the program that captures in the slots.
+    Capture(CaptureFor, oneshot::Sender<Result<CaptureRing, Error>>),
+    /// Put the plain one back; answered with the number of frames that were lost.
+    EndCapture(oneshot::Sender<Result<u64, Error>>),
+    /// End; programs, maps and links stay.
+    Stop,
     /// Leave the interfaces and end.
     Detach(oneshot::Sender<Result<(), Error>>),
+}
+
+/// What is captured, and for how long at most.
+pub(super) struct CaptureFor {
+    pub(super) vip: IpAddr,
+    pub(super) port: u16,
+    pub(super) time: Duration,
 }
 
 /// How the data plane does.
@@ -53,6 +73,10 @@ pub(super) struct Health {
     pub(super) self_test: SelfTest,
     /// The last thing that failed, until a pass succeeds.
     pub(super) error: Option<String>,
+    /// Rings built since the start.
+    pub(super) ring_builds: u64,
+    /// Writes into the maps since the start.
+    pub(super) map_writes: u64,
 }
 
 /// State of the self-test.
@@ -117,6 +141,9 @@ impl Datapath {
             sent: None,
             next_test: Instant::now(),
             next_beat: Instant::now(),
+            next_learned: Instant::now(),
+            path_mtus: PathMtus::default(),
+            capture_until: None,
         };
         let spawn = std::thread::Builder::new().name("datapath".into()).spawn(move || worker.run(&inbox));
         let thread = spawn.map_err(|e| Error::Load { program: "datapath thread", reason: e.to_string() })?;
@@ -134,9 +161,14 @@ impl Datapath {
         let _ = self.asks.send(ask);
     }
 
+    /// A way to ask from elsewhere.
+    pub(super) fn asks(&self) -> Sender<Ask> {
+        self.asks.clone()
+    }
+
     /// Ends the thread; programs, maps and links stay.
     pub(super) fn leave_running(self) {
-        drop(self.asks);
+        self.ask(Ask::Stop);
         let _ = self.thread.join();
     }
 }
@@ -155,6 +187,10 @@ struct Worker {
     sent: Option<(Instant, u64)>,
     next_test: Instant,
     next_beat: Instant,
+    next_learned: Instant,
+    path_mtus: PathMtus,
+    /// When a capture ends that nobody has ended.
+    capture_until: Option<Instant>,
 }
 
 impl Worker {
@@ -164,8 +200,8 @@ impl Worker {
         loop {
             let now = Instant::now();
             self.tick(now);
-            let wake =
-                self.sent.map_or(self.next_beat.min(self.next_test), |_| now + Duration::from_millis(5));
+            let due = self.next_beat.min(self.next_test).min(self.next_learned);
+            let wake = self.sent.map_or(due, |_| now + Duration::from_millis(5));
             let first = match inbox.recv_timeout(wake.saturating_duration_since(now)) {
                 Ok(ask) => Some(ask),
                 Err(RecvTimeoutError::Timeout) => None,
@@ -176,6 +212,21 @@ impl Worker {
                 match ask {
                     Ask::Desired(desired) => newest = Some(desired),
                     Ask::NextHops(update) => hops.extend(update.changed),
+                    Ask::Capture(wanted, answer) => {
+                        let begun = self.bpf.start_capture(wanted.vip, wanted.port, wanted.time);
+                        self.capture_until = begun.is_ok().then(|| Instant::now() + wanted.time + OVERDUE);
+                        if let Err(Ok(_)) = answer.send(begun) {
+                            self.end_capture();
+                        }
+                    }
+                    Ask::EndCapture(answer) => {
+                        self.capture_until = None;
+                        let _ = answer.send(self.bpf.end_capture());
+                    }
+                    Ask::Stop => {
+                        self.end_capture();
+                        return;
+                    }
                     Ask::Detach(answer) => {
                         let Self { bpf, reconciler, .. } = self;
                         drop(reconciler);
@@ -205,9 +256,31 @@ impl Worker {
         }
     }
 
+    /// Lowers the MTU of backends to which the fabric says that less fits, and forgets what was said long ago.
+    fn learn(&mut self) {
+        let now = crate::dataplane::bpf::monotonic_ns();
+        let told = self.reconciler.dataplane().learned();
+        if told.is_empty() && self.path_mtus.is_empty() {
+            return;
+        }
+        let sids = self.reconciler.sids();
+        self.path_mtus.update(told, &sids, now);
+        if let Err(error) = self.reconciler.path_mtus(&self.path_mtus) {
+            tracing::warn!(%error, "path MTU not set");
+        }
+    }
+
+    fn end_capture(&mut self) {
+        self.capture_until = None;
+        if let Err(error) = self.bpf.end_capture() {
+            tracing::error!(%error, "the program that captures is still in its slot");
+        }
+    }
+
     fn apply(&mut self) {
         let outcome = self.reconciler.bring(&self.desired);
         self.note(outcome);
+        self.next_learned = Instant::now();
         self.watch_sids();
         self.tell();
         if !self.bpf.active() && self.desired.synced && self.state.error.is_none() {
@@ -280,6 +353,10 @@ impl Worker {
                 }
             }
         }
+        if self.capture_until.is_some_and(|until| now >= until) {
+            tracing::warn!("a capture has not been ended in its time");
+            self.end_capture();
+        }
         if now >= self.next_beat {
             self.next_beat = now + BEAT;
             match self.bpf.heartbeat() {
@@ -288,7 +365,13 @@ impl Worker {
             }
             self.state.interfaces = self.bpf.status();
         }
+        if now >= self.next_learned {
+            self.next_learned = now + LEARN;
+            self.learn();
+        }
         self.state.active = self.bpf.active();
+        self.state.ring_builds = self.reconciler.ring_builds();
+        self.state.map_writes = self.reconciler.dataplane().writes();
         let state = &self.state;
         self.out.health.send_if_modified(|current| {
             let changed = current != state;

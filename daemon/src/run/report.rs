@@ -9,7 +9,7 @@ use crate::route::{self, PeerState, RouteAttributes, RoutePlan};
 use crate::state::{State, Truth};
 use crate::status::{
     BackendSummary, Condition, Interface, NodeStatus, NotReady, PeerStatus, RouteStatus, RuleStatus, Source,
-    VERSION, rfc3339,
+    VERSION, Work, rfc3339,
 };
 
 pub(super) fn node(
@@ -19,6 +19,7 @@ pub(super) fn node(
     routes: &route::RouteStatus,
     plan: &RoutePlan,
     reasons: Vec<NotReady>,
+    route_changes: u64,
 ) -> NodeStatus {
     NodeStatus {
         node: config.node.clone(),
@@ -42,6 +43,7 @@ pub(super) fn node(
         peers: routes.peers.values().map(|p| peer(config, p)).collect(),
         routes: prefixes(config, routes, plan),
         unreachable: state.applied().unreachable.iter().copied().collect(),
+        work: Work { ring_builds: health.ring_builds, map_writes: health.map_writes, route_changes },
     }
 }
 
@@ -143,6 +145,7 @@ fn peer(config: &Config, peer: &route::PeerStatus) -> PeerStatus {
         established: peer.state == PeerState::Established,
         established_since: peer.established_since.map(rfc3339),
         synced: peer.state == PeerState::Established && peer.end_of_rib_sent,
+        carries: peer.carries,
         advertised: peer.advertised,
         unsendable: peer.unsendable,
         received: peer.received,
@@ -164,8 +167,9 @@ fn prefixes(config: &Config, routes: &route::RouteStatus, plan: &RoutePlan) -> V
         };
         let current =
             routes.peers.values().filter(|p| p.state == PeerState::Established && p.settled >= plan.revision);
-        let told =
-            current.filter(|p| plan.routes_for(p.role, exports(&p.name)).any(|(net, _)| net == *prefix));
+        let told = current
+            .filter(|p| p.carries.contain(prefix.addr()))
+            .filter(|p| plan.routes_for(p.role, exports(&p.name)).any(|(net, _)| net == *prefix));
         told.map(|p| p.name.clone()).collect()
     };
     let all = plan.node.iter().chain(plan.vips.iter());

@@ -2,7 +2,7 @@
 //! program, out to the fabric and back, or the gateway is not ready.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 
 use crate::model::{
     Affinity, Backend, BackendId, Drain, Endpoint, Health, ObjectName, OnAllDown, Protocol, RingSize, Rule,
@@ -22,7 +22,8 @@ pub const KEY: VipKey = VipKey { address: IpAddr::V6(VIP), protocol: Protocol::U
 pub fn rule(node: &str, region: &str, sid: Ipv6Addr) -> Rule {
     let id = BackendId { vpc: "weir".into(), attachment: "self-test".into(), address: IpAddr::V6(sid) };
     Rule {
-        name: ObjectName { namespace: "weir".into(), name: "self-test".into() },
+        // No object has an empty namespace: no tenant's rule can take this name, and all come after it when room is short.
+        name: ObjectName { namespace: "".into(), name: "self-test".into() },
         region: region.into(),
         vips: vec![IpAddr::V6(VIP)],
         protocol: Protocol::Udp,
@@ -32,7 +33,7 @@ pub fn rule(node: &str, region: &str, sid: Ipv6Addr) -> Rule {
         on_all_down: OnAllDown::Keep,
         backends: vec![Backend {
             id,
-            weight: NonZeroU32::MIN,
+            weight: NonZeroU64::MIN,
             drain: Drain::No,
             health: Health::Unknown,
             endpoint: Some(Endpoint { node: node.into(), sid: Sid(sid) }),

@@ -43,6 +43,7 @@ pub(super) fn needs_restart(new: &Config, old: &Config) -> Vec<&'static str> {
         ("timers", timers(new) != timers(old)),
         ("xdpMode", new.xdp_mode != old.xdp_mode),
         ("icmpRate", new.icmp_rate != old.icmp_rate),
+        ("dropSamples", new.drop_samples != old.drop_samples),
         ("drainMarker", new.drain_marker != old.drain_marker),
     ]
     .into_iter()
@@ -50,7 +51,8 @@ pub(super) fn needs_restart(new: &Config, old: &Config) -> Vec<&'static str> {
     .collect()
 }
 
-pub(super) fn interfaces(config: &Config) -> Vec<Interface> {
+/// The configuration's interfaces, each once with all its roles.
+pub fn interfaces(config: &Config) -> Vec<Interface> {
     let mut interfaces: Vec<Interface> = Vec::new();
     let roles = [(&config.uplinks, abi::ROLE_UPLINK), (&config.fabric, abi::ROLE_FABRIC)];
     for (names, role) in roles {
@@ -64,11 +66,26 @@ pub(super) fn interfaces(config: &Config) -> Vec<Interface> {
     interfaces
 }
 
-pub(super) fn params(config: &Config, interfaces: &[Interface]) -> Params {
+/// The program's constants as the configuration has them; `role` is each interface's own.
+pub fn constants(config: &Config) -> abi::Config {
     let key = HashKey::from_region_key(config.hash_key.expose());
     let half = |octets: [u8; 16], at: usize| u64::from_ne_bytes(std::array::from_fn(|i| octets[at + i]));
     let source = config.locator.source().octets();
     let self_test = config.locator.self_test_sid().octets();
+    abi::Config {
+        nh: key.nh,
+        fin: key.fin,
+        src_hi: half(source, 0),
+        src_lo: half(source, 8),
+        selftest_lo: half(self_test, 8),
+        role: 0,
+        icmp_rate: config.icmp_rate,
+        heartbeat_jiffies: bpf::jiffies(config.timers.heartbeat),
+        build: BUILD,
+    }
+}
+
+pub(super) fn params(config: &Config, interfaces: &[Interface]) -> Params {
     let limits = &config.limits;
     Params {
         pins: config.pins.clone(),
@@ -84,17 +101,8 @@ pub(super) fn params(config: &Config, interfaces: &[Interface]) -> Params {
             XdpMode::Native => Mode::Native,
             XdpMode::Generic => Mode::Generic,
         },
-        constants: abi::Config {
-            nh: key.nh,
-            fin: key.fin,
-            src_hi: half(source, 0),
-            src_lo: half(source, 8),
-            selftest_lo: half(self_test, 8),
-            role: 0,
-            icmp_rate: config.icmp_rate,
-            heartbeat_jiffies: bpf::jiffies(config.timers.heartbeat),
-            build: BUILD,
-        },
+        constants: constants(config),
+        watch: abi::Watch { drop_samples: config.drop_samples, pad: 0 },
     }
 }
 
@@ -132,6 +140,8 @@ pub(super) fn speaker(config: &Config) -> SpeakerConfig {
             std::net::IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
             std::net::IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
         }),
+        next_hop_ipv4: peer.next_hop_ipv4,
+        next_hop_ipv6: peer.next_hop_ipv6,
         asn: peer.asn,
         role: match peer.role {
             config::PeerRole::Upstream => route::PeerRole::Upstream,

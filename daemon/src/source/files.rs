@@ -7,7 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use weir_api::checked::Kind;
+use weir_api::checked::{CheckedObject, Kind};
+use weir_api::locate::Fields;
 use weir_api::object::{self, MAX_FILE_BYTES};
 use weir_api::{FileProblem, Problem};
 
@@ -229,12 +230,14 @@ impl Files {
         // The stamp is taken before the bytes: a write in between is seen at the next look.
         let stamp = stamp(&path);
         let known = self.files.get(name).and_then(|file| file.content);
+        let known_good = self.files.get(name).and_then(|file| file.good.as_deref());
         let content = read_bounded(&path).map(|bytes| {
             let hash = hash(&bytes);
             if known == Some(hash) {
                 return Content::Same;
             }
-            Content::New { hash, parsed: Box::new(object::parse_file(&path, &bytes)) }
+            let parsed = immutable(known_good, &path, &bytes, object::parse_file(&path, &bytes));
+            Content::New { hash, parsed: Box::new(parsed) }
         });
         Found { stamp, content }
     }
@@ -295,6 +298,26 @@ impl Files {
 fn key(loaded: &Loaded) -> Key {
     let (kind, namespace, name) = loaded.key();
     (kind, namespace.to_string(), name.to_string())
+}
+
+/// Refuses a new version of an object that changes what may not change.
+fn immutable(old: Option<&Loaded>, path: &Path, bytes: &[u8], mut parsed: object::Parsed) -> object::Parsed {
+    let (Some(CheckedObject::Rule(old)), Some(CheckedObject::Rule(new))) =
+        (old.map(|loaded| &loaded.object), &parsed.object)
+    else {
+        return parsed;
+    };
+    let same = (&old.id.namespace, &old.id.name) == (&new.id.namespace, &new.id.name);
+    if !same || old.ring_size == new.ring_size {
+        return parsed;
+    }
+    let why = format!("is immutable and was {}: another ring moves nine flows in ten", old.ring_size);
+    let remedy = format!("write {}, or remove the rule and make it anew", old.ring_size);
+    let problem = Problem::error("spec.ringSize", new.ring_size, why, remedy);
+    let line = std::str::from_utf8(bytes).map_or(1, |text| Fields::of(text).line(&problem.field));
+    parsed.object = None;
+    parsed.problems.push(problem.at(path, line));
+    parsed
 }
 
 fn hash(bytes: &[u8]) -> u64 {

@@ -92,6 +92,7 @@ fn loaded(state: &State, rule: &Rule) -> RuleCondition {
     if let Some(why) = state.applied.refused.get(&rule.name) {
         let reason = match why.cause {
             RefusalCause::LimitReached => "LimitReached",
+            RefusalCause::Immutable => "Immutable",
             RefusalCause::Fault => "NotLoaded",
         };
         return condition("Loaded", Truth::False, reason, &why.message);
@@ -113,9 +114,21 @@ fn advertised(state: &State, rule: &Rule) -> RuleCondition {
     if !rule.keys().all(|k| state.applied.loaded.contains(&k)) {
         return no("NotLoaded", "only what is loaded is announced");
     }
-    let mut told = state.peers().filter(|p| p.role != PeerRole::Fabric);
-    if !told.any(|p| p.established && p.synced) {
+    let told = || state.peers().filter(|p| p.role != PeerRole::Fabric && p.established && p.synced);
+    if told().next().is_none() {
         return no("NoPeer", "no upstream peer is established and told");
+    }
+    if let Some(vip) = rule.vips.iter().find(|vip| !told().any(|p| p.carries.contain(**vip))) {
+        let (family, remedy) = if vip.is_ipv4() {
+            ("IPv4", "with IPv6 next hops (RFC 8950), or set nextHopIPv4 for it")
+        } else {
+            ("IPv6", "or set nextHopIPv6 for an IPv4 session")
+        };
+        let message = format!(
+            "no session with an upstream peer carries {family} routes, so {vip} is told to nobody: let the router negotiate {family} \
+             unicast {remedy}"
+        );
+        return no("FamilyNotCarried", &message);
     }
     condition("Advertised", Truth::True, "Advertised", "")
 }

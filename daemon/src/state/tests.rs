@@ -1,6 +1,6 @@
 //! From objects to what is served and announced; the outcome depends on the objects alone, never on their history.
 
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::time::SystemTime;
 
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use super::*;
 use crate::config::PeerRole;
 use crate::desired::{Refusal, RefusalCause};
 use crate::event::Loaded;
-use crate::model::{Rules, VipKey};
+use crate::model::{Families, Rules, VipKey};
 
 fn settings() -> Settings {
     Settings {
@@ -31,7 +31,7 @@ fn id(namespace: &str, name: &str) -> Identity {
 fn rule(namespace: &str, name: &str, vips: &[&str], vpc: &str, backends: &[&str]) -> CheckedRule {
     let backend = |a: &&str| CheckedBackend {
         address: a.parse().unwrap(),
-        weight: NonZeroU32::MIN,
+        weight: NonZeroU64::MIN,
         drained: false,
         health: network_rule::Health::Unknown,
     };
@@ -337,10 +337,17 @@ fn conditions_say_why_a_rule_is_not_advertised() {
     assert_eq!((loaded.reason, loaded.message.as_str()), ("LimitReached", "the limit of 10 VIPs is reached"));
     s.apply(Event::Applied(Applied { loaded: BTreeSet::from([key]), ..Applied::default() }), now);
     assert_eq!((reason(&s, "Loaded"), reason(&s, "Advertised")), ("Loaded", "NoPeer"));
-    let peer = |role| Event::Peer(PeerStatus { name: "tor1".into(), role, established: true, synced: true });
-    s.apply(peer(PeerRole::Fabric), now);
+    let peer = |role, ipv6| {
+        let carries = Families { ipv4: true, ipv6 };
+        Event::Peer(PeerStatus { name: "tor1".into(), role, established: true, synced: true, carries })
+    };
+    s.apply(peer(PeerRole::Fabric, true), now);
     assert_eq!(reason(&s, "Advertised"), "NoPeer", "fabric peers get no VIPs");
-    s.apply(peer(PeerRole::Upstream), now);
+    s.apply(peer(PeerRole::Upstream, false), now);
+    let advertised = condition(&s, "a", "web", "Advertised");
+    assert_eq!(advertised.reason, "FamilyNotCarried");
+    assert!(advertised.message.contains("2001:db8:100::1 is told to nobody"), "{}", advertised.message);
+    s.apply(peer(PeerRole::Upstream, true), now);
     assert_eq!(reason(&s, "Advertised"), "Advertised");
     s.apply(Event::Drain, now);
     s.apply(Event::Tick, now + Duration::from_secs(6));

@@ -15,9 +15,14 @@ use crate::topology::{Endpoint, Topology};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NetnsFabric;
 
-/// Settings that interfaces take over when they are made: no address by itself, none that waits for its check.
-const DEFAULTS: [(&str, &str); 2] =
-    [("net.ipv6.conf.default.accept_ra", "0"), ("net.ipv6.conf.default.accept_dad", "0")];
+/// Settings that interfaces take over when they are made: no address by itself, none that waits for its check. A namespace takes
+/// reverse-path filtering from the machine, where it may be on: replies that go another way than requests came would be lost.
+const DEFAULTS: [(&str, &str); 4] = [
+    ("net.ipv6.conf.default.accept_ra", "0"),
+    ("net.ipv6.conf.default.accept_dad", "0"),
+    ("net.ipv4.conf.all.rp_filter", "0"),
+    ("net.ipv4.conf.default.rp_filter", "0"),
+];
 
 /// Interface index of the first link's first end; each end in a lab has its own, well above what the kernel hands out.
 const FIRST_INDEX: u32 = 100;

@@ -1,7 +1,7 @@
 //! What is timed: the controls of `bpf/controls.bpf.c` and the load balancer, all with one VIP, one ring and 64 backends.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
@@ -15,7 +15,7 @@ use weir::flow::{HashKey, MemTables};
 use weir::maglev::{self, Eligible, Member, RingSpec, Seed};
 use weir::model::{BackendId, RingSize};
 use weir_bpf::abi::{
-    Affinity, Backend, Config, NextHop, ROLE_UPLINK, Reason, SLOTS_PER_BLOCK, VipWord, pack_nh,
+    Affinity, Backend, Config, NextHop, ROLE_UPLINK, Reason, SLOTS_PER_BLOCK, VipWord, Watch, pack_nh,
 };
 
 use super::trampoline::{XDP_REDIRECT, XDP_TX, program};
@@ -94,7 +94,7 @@ fn ring(class: RingSize, backends: u32) -> Vec<u32> {
         address: IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, (n >> 16) as u16, n as u16)),
     };
     let ids: Vec<_> = (0..backends).map(id).collect();
-    let member = |id| Member { id, weight: NonZeroU32::MIN, eligible: Eligible::Yes };
+    let member = |id| Member { id, weight: NonZeroU64::MIN, eligible: Eligible::Yes };
     let spec = RingSpec::new(class, Seed([7; 16]), ids.iter().map(member).collect());
     maglev::build(&spec).owners().map(|owner| owner.map_or(0, u32::from)).collect()
 }
@@ -231,8 +231,16 @@ impl Weir {
             next_hops: 256,
             ..Limits::default()
         };
-        let params =
-            Params { pins: pins.into(), interfaces: Vec::new(), limits, mode: Mode::Native, constants };
+        // As a gateway has it by default.
+        let watch = Watch { drop_samples: 10, pad: 0 };
+        let params = Params {
+            pins: pins.into(),
+            interfaces: Vec::new(),
+            limits,
+            mode: Mode::Native,
+            constants,
+            watch,
+        };
         let mut rig = TestRig::load(&params).context("load the load balancer")?;
         let mut tables = MemTables::new();
         let ifindex = if shape.redirect { INGRESS + 1 } else { INGRESS };

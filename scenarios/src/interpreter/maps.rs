@@ -101,6 +101,17 @@ impl Map {
         Ok(true)
     }
 
+    /// All keys, each with its value.
+    ///
+    /// # Errors
+    /// When a value cannot be read.
+    pub fn pairs(&self, memory: &Memory) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let pair = |(key, index): (&Vec<u8>, &usize)| {
+            Ok((key.clone(), memory.bytes(self.element(*index), self.value)?.to_vec()))
+        };
+        self.found.iter().map(pair).collect()
+    }
+
     /// Removes every key.
     pub fn clear(&mut self) {
         self.found.clear();

@@ -168,6 +168,14 @@ impl Machine {
         Ok(())
     }
 
+    /// All keys of a map, each with its value.
+    ///
+    /// # Errors
+    /// When there is no such map.
+    pub fn pairs(&self, map: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        self.maps[self.named(map)?].pairs(&self.memory)
+    }
+
     /// The first `count` elements of an array.
     ///
     /// # Errors

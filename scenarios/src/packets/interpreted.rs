@@ -73,7 +73,12 @@ fn totals(machine: &Machine, (vips, backends): (u32, u32)) -> anyhow::Result<Tot
     };
     let reasons = machine.elements("reasons", weir_bpf::abi::Reason::ALL.len() as u32)?;
     let shared = machine.elements("state", 1)?;
+    let learned = machine.pairs("learned")?.into_iter().map(|(sid, value)| {
+        let sid: [u8; 16] = bytemuck::pod_read_unaligned(&sid);
+        (sid.into(), bytemuck::pod_read_unaligned(&value))
+    });
     Ok(Totals {
+        learned: learned.collect(),
         reasons: reasons.iter().map(|bytes| bytemuck::pod_read_unaligned(bytes)).collect(),
         vips: counters("vip_counters", vips)?,
         backends: counters("backend_counters", backends)?,

@@ -13,8 +13,9 @@ pub mod world;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::Ipv6Addr;
 
-use weir_bpf::abi::{Counter, Reason};
+use weir_bpf::abi::{Counter, Learned, Reason};
 pub use world::{Ingress, Ports, World};
 
 /// What the program returned.
@@ -69,12 +70,23 @@ pub struct Expect {
     pub backend: Option<(u32, Counter)>,
     /// What `state.selftest_seen` grows by.
     pub selftest_seen: u64,
+    /// The SID and MTU that are noted in `learned`.
+    pub learned: Option<(Ipv6Addr, u32)>,
 }
 
 impl Expect {
     /// Left or dropped for a reason.
     pub fn unsent(verdict: Verdict, reason: Reason) -> Self {
-        Self { verdict, reason, redirect: None, frame_out: None, vip: None, backend: None, selftest_seen: 0 }
+        Self {
+            verdict,
+            reason,
+            redirect: None,
+            frame_out: None,
+            vip: None,
+            backend: None,
+            selftest_seen: 0,
+            learned: None,
+        }
     }
 }
 
@@ -95,6 +107,8 @@ pub struct Outcome {
     pub backends: BTreeMap<u32, Counter>,
     /// Increment of `state.selftest_seen`.
     pub selftest_seen: u64,
+    /// What was noted in `learned`: MTU by SID.
+    pub learned: BTreeMap<Ipv6Addr, u32>,
 }
 
 /// `XDP_PASS`: what the program returns for a frame that it leaves, when no other slot is filled.
@@ -111,6 +125,8 @@ pub struct Totals {
     pub backends: Vec<Counter>,
     /// `state.selftest_seen`.
     pub selftest_seen: u64,
+    /// `learned`, by SID.
+    pub learned: BTreeMap<Ipv6Addr, Learned>,
 }
 
 /// What grew between two moments, without what did not.
@@ -120,9 +136,15 @@ pub struct Increments {
     vips: BTreeMap<u32, Counter>,
     backends: BTreeMap<u32, Counter>,
     selftest_seen: u64,
+    learned: BTreeMap<Ipv6Addr, u32>,
 }
 
 impl Increments {
+    /// Whether nothing grew.
+    pub fn nothing(&self) -> bool {
+        self.reasons.is_empty() && self.vips.is_empty() && self.backends.is_empty() && self.selftest_seen == 0
+    }
+
     /// The difference of two moments.
     pub fn between(before: &Totals, after: &Totals) -> Self {
         let counters = |before: &[Counter], after: &[Counter]| {
@@ -142,6 +164,12 @@ impl Increments {
             vips: counters(&before.vips, &after.vips),
             backends: counters(&before.backends, &after.backends),
             selftest_seen: after.selftest_seen - before.selftest_seen,
+            learned: after
+                .learned
+                .iter()
+                .filter(|(sid, learned)| before.learned.get(sid) != Some(learned))
+                .map(|(sid, learned)| (*sid, learned.mtu))
+                .collect(),
         }
     }
 }
@@ -164,8 +192,8 @@ impl Outcome {
             4 => Verdict::Redirect,
             other => anyhow::bail!("the program returned the XDP action {other}"),
         };
-        let Increments { reasons, vips, backends, selftest_seen } = grown;
-        Ok(Self { verdict, redirect, frame: Some(frame), reasons, vips, backends, selftest_seen })
+        let Increments { reasons, vips, backends, selftest_seen, learned } = grown;
+        Ok(Self { verdict, redirect, frame: Some(frame), reasons, vips, backends, selftest_seen, learned })
     }
 }
 
@@ -221,6 +249,7 @@ pub fn check(case: &Case, outcome: &Outcome) -> Result<(), String> {
     differ("vip counters", show(&BTreeMap::from_iter(expect.vip)), show(&outcome.vips));
     differ("backend counters", show(&BTreeMap::from_iter(expect.backend)), show(&outcome.backends));
     differ("selftest_seen", show(&expect.selftest_seen), show(&outcome.selftest_seen));
+    differ("learned", show(&BTreeMap::from_iter(expect.learned)), show(&outcome.learned));
     if outcome.redirect.is_some() {
         differ("redirect", show(&expect.redirect), show(&outcome.redirect));
     }

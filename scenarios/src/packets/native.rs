@@ -60,5 +60,6 @@ fn totals(tables: &Tables) -> Totals {
         vips: tables.vip_counters.clone(),
         backends: tables.backend_counters.clone(),
         selftest_seen: tables.state.selftest_seen,
+        learned: tables.learned.iter().map(|(sid, learned)| ((*sid).into(), *learned)).collect(),
     }
 }

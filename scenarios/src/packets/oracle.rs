@@ -43,6 +43,7 @@ impl Arm for OracleArm {
             vips: decision.counted.map(|c| (c.vip, count(c.bytes))).into_iter().collect(),
             backends: decision.counted.map(|c| (c.backend, count(c.bytes))).into_iter().collect(),
             selftest_seen: u64::from(decision.reason == Reason::SelfTest),
+            learned: decision.trail.learned.into_iter().collect(),
         })
     }
 }

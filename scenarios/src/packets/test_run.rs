@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use weir::dataplane::Limits;
-use weir::dataplane::bpf::{Mode, Params, TestRig};
+use weir::dataplane::bpf::{Mode, Params, TestRig, TraceRun};
 use weir_bpf::abi::Reason;
 
 use super::{Arm, Case, Increments, Ingress, Outcome, Totals, World};
@@ -30,6 +30,46 @@ pub fn params(world: &World, ingress: Ingress, pins: &Path) -> Params {
         limits: Limits { vips: 256, backends: 256, ring_slots: 1 << 18, next_hops: 256, fragments: 1024 },
         mode: Mode::Native,
         constants: world.config(ingress),
+        watch: weir_bpf::abi::Watch::default(),
+    }
+}
+
+impl TestRunArm {
+    /// Runs a case as `weir trace` does, after the frames before it as they come on the wire: what the program wrote down, and
+    /// what it counted all the same.
+    ///
+    /// # Errors
+    /// Why it could not be run.
+    pub fn trace(&mut self, case: &Case) -> anyhow::Result<(TraceRun, Increments)> {
+        self.after(case, |rig, ifindex, earlier| rig.run(ifindex, earlier).map(drop))
+    }
+
+    /// The same, after the frames before it were traced, too.
+    ///
+    /// # Errors
+    /// Why it could not be run.
+    pub fn trace_all(&mut self, case: &Case) -> anyhow::Result<(TraceRun, Increments)> {
+        self.after(case, |rig, ifindex, earlier| rig.trace(ifindex, earlier).map(drop))
+    }
+
+    fn after(
+        &mut self,
+        case: &Case,
+        before: impl Fn(&mut TestRig, u32, &[u8]) -> Result<(), weir::dataplane::Error>,
+    ) -> anyhow::Result<(TraceRun, Increments)> {
+        let indices = self.indices;
+        let (_, rig, ifindex) = self
+            .rigs
+            .iter_mut()
+            .find(|(ingress, ..)| *ingress == case.ingress)
+            .ok_or_else(|| anyhow::anyhow!("no world was loaded"))?;
+        rig.maps.forget_fragments()?;
+        for earlier in &case.earlier {
+            before(rig, *ifindex, earlier)?;
+        }
+        let before = totals(rig, indices);
+        let run = rig.trace(*ifindex, &case.frame)?;
+        Ok((run, Increments::between(&before, &totals(rig, indices))))
     }
 }
 
@@ -71,5 +111,6 @@ fn totals(rig: &TestRig, (vips, backends): (u32, u32)) -> Totals {
         vips: (0..vips).map(|i| rig.maps.vip_total(i)).collect(),
         backends: (0..backends).map(|i| rig.maps.backend_total(i)).collect(),
         selftest_seen: rig.maps.shared().selftest_seen,
+        learned: rig.maps.learned().into_iter().map(|(sid, learned)| (sid.0, learned)).collect(),
     }
 }

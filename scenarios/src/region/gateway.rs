@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use super::{Region, routers::BGP_PASSWORD, target_dir};
+use super::{Family, Ipv4Routes, Region, routers::BGP_PASSWORD, target_dir};
 
 /// A gateway of a region.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl Gateway {
              [eth1]\nfabric: [eth2]\nobjects: {dir}/objects.d\npins: {pins}\nlimits: {{ vips: 64, backends: 256, ringSlots: 524288, \
              nextHops: 64 }}\ntimers: {{ {timers} }}\ndrainMarker: {dir}/drain\nbgp:\n  asn: {asn}\n  routerID: 192.0.2.{id}\n  \
              gracefulRestart: {{ restartTime: {restart}s }}\n  peers:\n    - {{ name: edge, address: \"{edge}\", localAddress: \
-             \"{uplink}\", asn: {edge_as}, role: upstream, passwordFile: {dir}/bgp-password, gtsm: true }}\n    - {{ name: spine, address: \
+             \"{uplink}\",{next_hop} asn: {edge_as}, role: upstream, passwordFile: {dir}/bgp-password, gtsm: true }}\n    - {{ name: spine, address: \
              \"{spine}\", localAddress: \"{fabric}\", asn: {spine_as}, role: fabric, passwordFile: {dir}/bgp-password, gtsm: true }}\nadmin: \
              {dir}/admin.sock\nmetrics: \"[::1]:9464\"\n",
             region_name = region.region(),
@@ -51,6 +51,11 @@ impl Gateway {
             restart = region.restart_time,
             edge = region.edge_uplink(n),
             uplink = region.gateway_uplink(n),
+            next_hop = match region.ipv4_routes {
+                Ipv4Routes::NextHop =>
+                    format!(" nextHopIPv4: {},", region.gateway_uplink_of(n, Family::Ipv4)),
+                Ipv4Routes::Extended => String::new(),
+            },
             spine = region.spine_fabric(n),
             fabric = region.gateway_fabric(n),
         )

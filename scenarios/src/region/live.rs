@@ -15,7 +15,7 @@ use serde_json::Value;
 use weir::dataplane::bpf::{Maps, Pins, open_set, serving_set};
 
 use super::objects::PORT;
-use super::{Gateway, Objects, Region, Routing, TENANTS, Tenant, weir_binary};
+use super::{FAMILIES, Family, Gateway, Objects, Region, Routing, TENANTS, Tenant, weir_binary};
 
 /// Longest wait for anything that should come about by itself.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -77,12 +77,13 @@ impl Live {
 
     fn serve(&mut self) -> anyhow::Result<()> {
         for tenant in TENANTS {
-            let on = SocketAddr::new(self.vip(tenant), PORT);
-            for worker in 1..=self.region.workers {
-                let name = self.region.pod(worker, tenant);
-                let pod = self.lab.node(&name)?;
-                self.servers
-                    .push((IdentifyServer::start(&pod, &name, on)?, UdpServer::start(&pod, &name, on)?));
+            for on in FAMILIES.map(|family| self.service_of(tenant, family)) {
+                for worker in 1..=self.region.workers {
+                    let name = self.region.pod(worker, tenant);
+                    let pod = self.lab.node(&name)?;
+                    self.servers
+                        .push((IdentifyServer::start(&pod, &name, on)?, UdpServer::start(&pod, &name, on)?));
+                }
             }
         }
         Ok(())
@@ -95,6 +96,24 @@ impl Live {
     /// A tenant's VIP and port.
     pub fn service(&self, tenant: Tenant) -> SocketAddr {
         SocketAddr::new(self.vip(tenant), PORT)
+    }
+    /// A tenant's VIP of a family.
+    pub fn vip_of(&self, tenant: Tenant, family: Family) -> IpAddr {
+        let vip = self.region.vip_of(tenant, family).parse();
+        vip.unwrap_or(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED))
+    }
+    /// A tenant's VIP of a family, and port.
+    pub fn service_of(&self, tenant: Tenant, family: Family) -> SocketAddr {
+        SocketAddr::new(self.vip_of(tenant, family), PORT)
+    }
+    /// All services: each tenant's VIP of each family, and port.
+    pub fn services(&self) -> Vec<(Tenant, Family, SocketAddr)> {
+        let of = |tenant| FAMILIES.map(|family| (tenant, family, self.service_of(tenant, family)));
+        TENANTS.into_iter().flat_map(of).collect()
+    }
+    /// Which tenant's VIP an address is.
+    pub fn owner(&self, address: IpAddr) -> Option<Tenant> {
+        self.services().into_iter().find(|(_, _, service)| service.ip() == address).map(|found| found.0)
     }
     /// UDP servers of all pods, for a flow's report.
     pub fn udp_servers(&self) -> Vec<&UdpServer> {
@@ -235,8 +254,8 @@ impl Live {
     /// # Errors
     /// What the edge has instead.
     pub fn wait_paths(&self, hops: usize) -> anyhow::Result<()> {
-        for tenant in TENANTS {
-            self.node("edge")?.wait_route(&format!("{}/128", self.vip(tenant)), hops, SOON)?;
+        for (tenant, family, _) in self.services() {
+            self.node("edge")?.wait_route(&self.region.vip_route(tenant, family), hops, SOON)?;
         }
         Ok(())
     }

@@ -6,8 +6,12 @@
 //!            └────── replies ──────┘     └── w3 ── w3-a, w3-b
 //! ```
 //!
+//! Clients, the internet router and its links have both families; everything behind the gateways has IPv6 alone, and pods hold
+//! their IPv4 VIP beside.
+//!
 //! Both tenants use the same private addresses; the same pod numbers exist in both.
 
+mod families;
 mod gateway;
 mod live;
 mod objects;
@@ -18,10 +22,11 @@ use std::path::PathBuf;
 
 use labkit::topology::{FrrDaemon, TopologyBuilder};
 
+pub use families::{FAMILIES, Family, Ipv4Routes};
 pub use gateway::{Gateway, weir_binary};
 pub use live::{Live, SOON};
 pub use objects::{Objects, PORT, endpoint, rule, rule_on};
-pub use observe::{Reasons, Sender};
+pub use observe::{Reasons, Sender, addressed_to};
 pub use routers::BGP_PASSWORD;
 
 /// A tenant: its VPC, its VIP, its pods' table on a worker.
@@ -75,6 +80,8 @@ pub struct Region {
     pub fabric_mtu: u32,
     /// How routes come about.
     pub routing: Routing,
+    /// How the internet router is told of IPv4 VIPs.
+    pub ipv4_routes: Ipv4Routes,
     /// BGP restart time told by gateways, in seconds.
     pub restart_time: u16,
     /// Timers of the gateways, as in their configuration.
@@ -89,6 +96,7 @@ impl Default for Region {
             workers: 3,
             fabric_mtu: 1600,
             routing: Routing::Bgp,
+            ipv4_routes: Ipv4Routes::NextHop,
             restart_time: 20,
             timers: "drain: 1s, gracefulShutdown: 1s".into(),
         }
@@ -189,10 +197,15 @@ impl Region {
         for n in 1..=self.workers {
             self.worker(t, n);
         }
+        self.add_ipv4(t);
         match self.routing {
             Routing::Static => {
-                for tenant in TENANTS {
-                    let route = format!("{}/128 via {}", self.vip(tenant), self.gateway_uplink(1));
+                for (tenant, family) in TENANTS.into_iter().flat_map(|t| FAMILIES.map(|f| (t, f))) {
+                    let route = format!(
+                        "{} via {}",
+                        self.vip_route(tenant, family),
+                        self.gateway_uplink_of(1, family)
+                    );
                     t.node(&edge).route(&route);
                 }
                 for n in 1..=self.gateways {
@@ -240,9 +253,10 @@ impl Region {
             // End.DT6 looks at no source: let only the region's gateways in.
             .nftables(format!(
                 "table ip6 weir {{\n chain decapsulate {{\n  type filter hook prerouting priority raw;\n  ip6 daddr {} ip6 saddr \
-                 != {{ {} }} counter drop\n }}\n}}\n",
+                 != {{ {} }} counter drop\n  {}\n }}\n}}\n",
                 self.worker_locator(n),
-                gateways.join(", ")
+                gateways.join(", "),
+                self.mark_ipv4(n)
             ));
         TENANTS.iter().fold(worker_node, |node, tenant| {
             let table = 100 + tenant.number;
@@ -267,5 +281,6 @@ impl Region {
                 .route("default via fe80::1 dev eth0");
             t.link(&format!("{worker}:pod-{}", tenant.letter), &format!("{pod}:eth0"), 1500);
         }
+        self.ipv4_worker(t, n);
     }
 }

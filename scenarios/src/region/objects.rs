@@ -67,7 +67,7 @@ pub fn endpoint(region: &Region, worker: u16, tenant: Tenant) -> String {
     )
 }
 
-/// A `NetworkRule` of a tenant over its pods on some workers.
+/// A `NetworkRule` of a tenant over its pods on some workers, on its VIPs of both families.
 pub fn rule(region: &Region, tenant: Tenant, name: &str, protocol: &str, workers: &[u16]) -> String {
     rule_on(region, tenant, name, protocol, PORT, workers)
 }
@@ -87,11 +87,12 @@ pub fn rule_on(
         .collect();
     format!(
         "apiVersion: network.datumapis.com/v1alpha1\nkind: NetworkRule\nmetadata:\n  namespace: {}\n  name: {name}\nspec:\n  vpcRef: \
-         {}\n  vpcAttachmentRef: default\n  vipAddresses: [\"{}\"]\n  protocol: {protocol}\n  port: {port}\n  region: {}\n  \
+         {}\n  vpcAttachmentRef: default\n  vipAddresses: [\"{}\", \"{}\"]\n  protocol: {protocol}\n  port: {port}\n  region: {}\n  \
          backends:\n{backends}",
         tenant.namespace(),
         tenant.vpc(),
         region.vip(tenant),
+        region.vip4(tenant),
         region.region()
     )
 }

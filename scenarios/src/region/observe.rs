@@ -1,18 +1,19 @@
 //! Packets into a running region and out of it: frames on its links, what each gateway counted, which backend a flow takes.
 
 use std::collections::BTreeMap;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use anyhow::Context as _;
 use labkit::capture::{Capture, Options};
 use labkit::expect::expect;
 use labkit::inject::Injector;
-use labkit::packet::{Ethernet, MacAddr, Packet, matcher};
+use labkit::packet::matcher::{self, Matcher};
+use labkit::packet::{Ethernet, MacAddr, Packet, Tcp, Udp};
 use weir::dataplane::bpf::encode_key;
 use weir::model::{Protocol, VipKey};
 use weir_bpf::abi::Reason;
 
-use super::{Live, PORT, SOON, TENANTS, Tenant};
+use super::{Family, Live, PORT, SOON, TENANTS, Tenant};
 
 /// How many packets left a gateway for each reason.
 pub type Reasons = BTreeMap<Reason, u64>;
@@ -34,12 +35,60 @@ impl Sender {
     pub fn answer(&self) -> Packet<Ethernet> {
         Packet::eth(self.to, self.from)
     }
+    /// A TCP packet from this end, in the addresses' family.
+    ///
+    /// # Panics
+    /// When the addresses are of two families.
+    pub fn tcp(&self, from: IpAddr, to: IpAddr, ports: (u16, u16)) -> Packet<Tcp> {
+        match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                self.frame().ipv4(from, to).dont_fragment().tcp(ports.0, ports.1)
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => self.frame().ipv6(from, to).tcp(ports.0, ports.1),
+            _ => panic!("{from} and {to} are of two families"),
+        }
+    }
+    /// A UDP packet from this end, in the addresses' family; of IPv4 one that must not be fragmented.
+    ///
+    /// # Panics
+    /// When the addresses are of two families.
+    pub fn udp(&self, from: IpAddr, to: IpAddr, ports: (u16, u16)) -> Packet<Udp> {
+        match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                self.frame().ipv4(from, to).dont_fragment().udp(ports.0, ports.1)
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => self.frame().ipv6(from, to).udp(ports.0, ports.1),
+            _ => panic!("{from} and {to} are of two families"),
+        }
+    }
+    /// A router's error that says what fits, about a packet of which the bytes from the IP header on are given: Packet Too Big, or
+    /// fragmentation needed.
+    ///
+    /// # Panics
+    /// When the addresses are of two families.
+    pub fn too_big(&self, from: IpAddr, to: IpAddr, mtu: u32, quote: &[u8]) -> Packet {
+        match (from, to) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => self.frame().ipv4(from, to).icmpv4(3, 4, mtu).quote(quote),
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                self.frame().ipv6(from, to).packet_too_big(mtu).quote(quote)
+            }
+            _ => panic!("{from} and {to} are of two families"),
+        }
+    }
     /// Sends a frame and returns its bytes.
     ///
     /// # Errors
     /// When the interface does not take it.
     pub fn send<T>(&self, packet: &Packet<T>) -> anyhow::Result<Vec<u8>> {
         Ok(self.injector.send_packet(packet)?)
+    }
+}
+
+/// The packet, or the one inside its outer header, goes to this address.
+pub fn addressed_to(address: IpAddr) -> Matcher {
+    match address {
+        IpAddr::V4(address) => matcher::ipv4_dst(address),
+        IpAddr::V6(address) => matcher::inner_dst(address),
     }
 }
 
@@ -110,8 +159,16 @@ impl Live {
     /// # Errors
     /// When the maps cannot be read or hold no such service.
     pub fn ring(&self, n: u16, tenant: Tenant, protocol: Protocol) -> anyhow::Result<Vec<Ipv6Addr>> {
+        self.ring_of(n, self.vip(tenant), protocol)
+    }
+
+    /// The same for a VIP.
+    ///
+    /// # Errors
+    /// As [`Live::ring`].
+    pub fn ring_of(&self, n: u16, address: IpAddr, protocol: Protocol) -> anyhow::Result<Vec<Ipv6Addr>> {
         let maps = self.maps(n)?;
-        let key = VipKey { address: self.vip(tenant), protocol, port: PORT };
+        let key = VipKey { address, protocol, port: PORT };
         let index = maps.find(&encode_key(key)).context("the service is not loaded")?;
         let word = maps.word(index);
         let sid = |slot| Ipv6Addr::from(maps.backend(maps.slot(word.base() + slot)).sid);
@@ -161,15 +218,29 @@ impl Live {
         tenant: Tenant,
         ports: std::ops::Range<u16>,
     ) -> anyhow::Result<BTreeMap<u16, Ipv6Addr>> {
-        let (client, vip) = (self.region.client().parse()?, self.region.vip(tenant).parse()?);
+        self.assignments_of(gateway, tenant, Family::Ipv6, ports)
+    }
+
+    /// The same for a family.
+    ///
+    /// # Errors
+    /// As [`Live::assignments`].
+    pub fn assignments_of(
+        &self,
+        gateway: u16,
+        tenant: Tenant,
+        family: Family,
+        ports: std::ops::Range<u16>,
+    ) -> anyhow::Result<BTreeMap<u16, Ipv6Addr>> {
+        let (client, vip) = (self.region.client_of(family).parse()?, self.vip_of(tenant, family));
         let port = format!("eth{gateway}");
         let wire = self.capture("spine", &port)?;
         let sender = self.sender("edge", &port)?;
         for source in ports.clone() {
-            sender.send(&sender.frame().ipv6(client, vip).udp(source, PORT).payload(b"which"))?;
+            sender.send(&sender.udp(client, vip, (source, PORT)).payload(b"which"))?;
         }
         let range = ports.clone();
-        let ours = matcher::inner_dst(vip)
+        let ours = addressed_to(vip)
             .and(matcher::udp("to the service", move |udp| udp.dst == PORT && range.contains(&udp.src)));
         let frames = expect(&wire).within(SOON).packets(ports.len(), ours)?;
         let assigned = frames.iter().filter_map(|frame| {
@@ -189,10 +260,24 @@ impl Live {
         tenant: Tenant,
         ports: std::ops::Range<u16>,
     ) -> anyhow::Result<BTreeMap<u16, u16>> {
+        self.workers_of_family(gateway, tenant, Family::Ipv6, ports)
+    }
+
+    /// The same for a family.
+    ///
+    /// # Errors
+    /// As [`Live::workers_of`].
+    pub fn workers_of_family(
+        &self,
+        gateway: u16,
+        tenant: Tenant,
+        family: Family,
+        ports: std::ops::Range<u16>,
+    ) -> anyhow::Result<BTreeMap<u16, u16>> {
         let sids: BTreeMap<Ipv6Addr, u16> = (1..=self.region.workers)
             .map(|worker| Ok((self.region.sid(worker, tenant).parse()?, worker)))
             .collect::<anyhow::Result<_>>()?;
-        let assigned = self.assignments(gateway, tenant, ports)?;
+        let assigned = self.assignments_of(gateway, tenant, family, ports)?;
         assigned
             .into_iter()
             .map(|(port, sid)| {

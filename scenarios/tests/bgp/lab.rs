@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -24,49 +24,98 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 pub(crate) const FRR: (&str, &str) = ("2001:db8:11::2", "2001:db8:11::1");
 /// The gateway's address towards BIRD, and BIRD's.
 pub(crate) const BIRD: (&str, &str) = ("2001:db8:12::2", "2001:db8:12::1");
+/// The same for sessions over IPv4, and for next hops of IPv4 routes.
+pub(crate) const FRR_V4: (&str, &str) = ("192.0.2.2", "192.0.2.1");
+pub(crate) const BIRD_V4: (&str, &str) = ("192.0.2.6", "192.0.2.5");
 /// The password of both sessions.
 pub(crate) const PASSWORD: &str = "correct-horse";
 /// The gateway's locator.
 pub(crate) const LOCATOR: &str = "2001:db8:ff01:1::/64";
 
+/// How the gateway and its routers come to speak of both families.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// Over IPv6; IPv4 routes have IPv6 next hops (RFC 8950).
+    Ipv6,
+    /// Over IPv6 with routers that lack RFC 8950: IPv4 routes have the configured next hop.
+    Ipv6WithNextHop,
+    /// Over IPv4; IPv6 routes have the configured next hop.
+    Ipv4,
+}
+
+impl Transport {
+    /// The gateway's address towards a router and the router's own, of the session.
+    pub(crate) fn ends(self, router: &str) -> (&'static str, &'static str) {
+        match (self, router) {
+            (Self::Ipv4, "frr") => FRR_V4,
+            (Self::Ipv4, _) => BIRD_V4,
+            (_, "frr") => FRR,
+            _ => BIRD,
+        }
+    }
+    /// The next hop that a router must see on routes of a family.
+    pub(crate) fn next_hop(self, router: &str, ipv4: bool) -> IpAddr {
+        let v4 = if router == "frr" { FRR_V4 } else { BIRD_V4 };
+        let v6 = if router == "frr" { FRR } else { BIRD };
+        let ends = if ipv4 && self != Self::Ipv6 { v4 } else { v6 };
+        ends.0.parse().unwrap()
+    }
+}
+
 /// FRR's side of the session.
-pub(crate) fn frr_config() -> String {
-    let gw = FRR.0;
+pub(crate) fn frr_config(transport: Transport) -> String {
+    let gw = transport.ends("frr").0;
+    let extended = match transport {
+        Transport::Ipv6 => format!("neighbor {gw} capability extended-nexthop\n "),
+        _ => String::new(),
+    };
     format!(
         "router bgp 65000\n bgp router-id 10.0.0.1\n no bgp ebgp-requires-policy\n no bgp default ipv4-unicast\n \
          bgp graceful-restart notification\n \
          neighbor {gw} remote-as 65010\n neighbor {gw} password {PASSWORD}\n neighbor {gw} ttl-security hops 1\n \
-         neighbor {gw} timers 3 9\n neighbor {gw} timers connect 1\n \
+         neighbor {gw} timers 3 9\n neighbor {gw} timers connect 1\n {extended}\
+         address-family ipv4 unicast\n  neighbor {gw} activate\n exit-address-family\n \
          address-family ipv6 unicast\n  neighbor {gw} activate\n  neighbor {gw} soft-reconfiguration inbound\n \
          exit-address-family\nexit\n"
     )
 }
 
-fn bird_config() -> String {
-    let (gw, own) = BIRD;
+fn bird_config(transport: Transport) -> String {
+    let (gw, own) = transport.ends("bird");
+    let extended = if transport == Transport::Ipv6 { "extended next hop on; " } else { "" };
     format!(
         "router id 10.0.0.2;\nlog stderr all;\nprotocol device {{}}\n\
          protocol kernel {{ ipv6 {{ export all; import none; }}; }}\n\
+         protocol kernel {{ ipv4 {{ export all; import none; }}; }}\n\
          protocol bgp edge {{ local {own} as 65000; neighbor {gw} as 65010; password \"{PASSWORD}\"; ttl security yes; \
-         graceful restart on; hold time 9; startup hold time 5; error wait time 1, 2; connect delay time 1; ipv6 {{ import all; export none; }}; }}\n"
+         graceful restart on; hold time 9; startup hold time 5; error wait time 1, 2; connect delay time 1; \
+         ipv6 {{ import all; export none; }}; ipv4 {{ {extended}import all; export none; }}; }}\n"
     )
 }
 
 /// `gw` with `frr` on eth0 and `bird` on eth1.
-pub(crate) fn topology(name: &str) -> Topology {
+pub(crate) fn topology(name: &str, transport: Transport) -> Topology {
+    let [frr, frr_v4, bird, bird_v4] = [FRR, FRR_V4, BIRD, BIRD_V4]
+        .map(|ends| [ends.0, ends.1].map(|a| format!("{a}/{}", if a.contains(':') { 64 } else { 30 })));
     Topology::build(name, |t| {
-        t.node("gw").address("eth0", &format!("{}/64", FRR.0)).address("eth1", &format!("{}/64", BIRD.0));
-        t.node("frr").address("eth0", &format!("{}/64", FRR.1)).frr(&[FrrDaemon::Bgpd], frr_config());
-        t.node("bird").address("eth0", &format!("{}/64", BIRD.1)).file("bird.conf", bird_config()).process(
-            Process {
-                name: "bird".into(),
-                command: ["bird", "-f", "-c", "bird.conf", "-s", "bird.ctl", "-P", "bird.pid"]
-                    .map(String::from)
-                    .to_vec(),
-                env: BTreeMap::default(),
-                ready: Some(Ready::log("Started")),
-            },
-        );
+        t.node("gw")
+            .address("eth0", &frr[0])
+            .address("eth0", &frr_v4[0])
+            .address("eth1", &bird[0])
+            .address("eth1", &bird_v4[0]);
+        t.node("frr")
+            .address("eth0", &frr[1])
+            .address("eth0", &frr_v4[1])
+            .frr(&[FrrDaemon::Bgpd], frr_config(transport));
+        let bird = t.node("bird").address("eth0", &bird[1]).address("eth0", &bird_v4[1]);
+        let _ = bird.file("bird.conf", bird_config(transport)).process(Process {
+            name: "bird".into(),
+            command: ["bird", "-f", "-c", "bird.conf", "-s", "bird.ctl", "-P", "bird.pid"]
+                .map(String::from)
+                .to_vec(),
+            env: BTreeMap::default(),
+            ready: Some(Ready::log("Started")),
+        });
         t.link("gw:eth0", "frr:eth0", 1500);
         t.link("gw:eth1", "bird:eth0", 1500);
     })
@@ -83,7 +132,10 @@ pub(crate) struct Routers {
 
 impl Routers {
     pub(crate) fn up(name: &str) -> Self {
-        let lab = Lab::up(&topology(name)).unwrap();
+        Self::over(name, Transport::Ipv6)
+    }
+    pub(crate) fn over(name: &str, transport: Transport) -> Self {
+        let lab = Lab::up(&topology(name, transport)).unwrap();
         let node = |name| lab.node(name).unwrap();
         Self { gw: node("gw"), frr: node("frr"), bird: node("bird"), _lab: lab }
     }
@@ -102,6 +154,8 @@ fn peer(name: &str, (local, address): (&str, &str)) -> PeerConfig {
         address: address.parse().unwrap(),
         port: 179,
         local_address: local.parse().unwrap(),
+        next_hop_ipv4: None,
+        next_hop_ipv6: None,
         asn: 65000,
         role: PeerRole::Upstream,
         password: Password::new(PASSWORD),
@@ -113,6 +167,16 @@ fn peer(name: &str, (local, address): (&str, &str)) -> PeerConfig {
 
 /// Both routers as upstream peers.
 pub(crate) fn config() -> SpeakerConfig {
+    config_over(Transport::Ipv6)
+}
+
+/// As [`config`], over another transport.
+pub(crate) fn config_over(transport: Transport) -> SpeakerConfig {
+    let peer = |name: &str, v4: &str, v6: &str| PeerConfig {
+        next_hop_ipv4: (transport == Transport::Ipv6WithNextHop).then(|| v4.parse().unwrap()),
+        next_hop_ipv6: (transport == Transport::Ipv4).then(|| v6.parse().unwrap()),
+        ..peer(name, transport.ends(name))
+    };
     SpeakerConfig {
         asn: 65010,
         router_id: Ipv4Addr::new(192, 0, 2, 11),
@@ -120,7 +184,7 @@ pub(crate) fn config() -> SpeakerConfig {
         connect_retry: Duration::from_secs(5),
         restart_time: Some(20),
         send_hold_time: None,
-        peers: vec![peer("frr", FRR), peer("bird", BIRD)],
+        peers: vec![peer("frr", FRR_V4.0, FRR.0), peer("bird", BIRD_V4.0, BIRD.0)],
     }
 }
 
@@ -129,8 +193,18 @@ pub(crate) fn vip(n: u32) -> String {
     format!("2001:db8:f00::{:x}:{:x}/128", n >> 16, n & 0xffff)
 }
 
+/// The n-th IPv4 VIP's prefix.
+pub(crate) fn vip_v4(n: u32) -> String {
+    format!("203.0.113.{n}/32")
+}
+
 /// A plan that announces VIPs and the locator.
 pub(crate) fn plan(revision: u64, vips: impl IntoIterator<Item = u32>, end_of_rib: EndOfRib) -> RoutePlan {
+    plan_of(revision, vips.into_iter().map(vip).collect(), end_of_rib)
+}
+
+/// A plan that announces these prefixes as VIPs, and the locator.
+pub(crate) fn plan_of(revision: u64, vips: Vec<String>, end_of_rib: EndOfRib) -> RoutePlan {
     let large = BTreeSet::from([LargeCommunity(65010, 1, 7)]);
     let attributes = Arc::new(RouteAttributes { communities: BTreeSet::new(), large });
     let routes = |prefixes: Vec<String>| {
@@ -138,7 +212,7 @@ pub(crate) fn plan(revision: u64, vips: impl IntoIterator<Item = u32>, end_of_ri
     };
     RoutePlan {
         revision,
-        vips: routes(vips.into_iter().map(vip).collect()),
+        vips: routes(vips),
         node: routes(vec![LOCATOR.into()]),
         end_of_rib,
         forwarding: Forwarding::Preserved,

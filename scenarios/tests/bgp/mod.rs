@@ -1,12 +1,14 @@
 //! The BGP speaker against real routers: FRR and BIRD in network namespaces, judged by their kernels' routes.
 
+mod families;
 mod lab;
 
 use std::time::Duration;
 
-use self::lab::{BIRD, FRR, LOCATOR, Routers, SOON, Speaker, config, plan, vip};
+use self::lab::{BIRD, FRR, LOCATOR, Routers, SOON, Speaker, Transport, config, config_over, plan, vip};
 use labkit::topology::FrrDaemon;
 use labkit::wait::{check, eventually, never, steady};
+use rstest::rstest;
 use rustbgpd_wire::{Afi, Capability, Message, OpenMessage, Safi, encode_message};
 use tokio::io::AsyncWriteExt;
 use weir::route::bgp::Start;
@@ -64,10 +66,15 @@ fn a_vip_reaches_both_kernels_over_md5_and_gtsm_and_goes_when_withdrawn() {
     assert_eq!(speaker.peer("frr").unwrap().established_count, 1);
 }
 
-#[test]
-fn a_wrong_password_or_a_missing_hop_limit_never_gets_a_session() {
-    let routers = Routers::up("bgpauth");
-    let mut wrong = config();
+#[rstest]
+#[case::over_ipv6("bgpauth", Transport::Ipv6)]
+#[case::over_ipv4("bgpauth4", Transport::Ipv4)]
+fn a_wrong_password_or_a_missing_hop_limit_never_gets_a_session(
+    #[case] name: &str,
+    #[case] transport: Transport,
+) {
+    let routers = Routers::over(name, transport);
+    let mut wrong = config_over(transport);
     wrong.peers[0].password = Password::new("incorrect-horse");
     wrong.peers[1].gtsm = false;
     let speaker = Speaker::start(&routers.gw, wrong, Start::Fresh);
@@ -75,7 +82,7 @@ fn a_wrong_password_or_a_missing_hop_limit_never_gets_a_session() {
     // Judged by the routers. BIRD asks for the hop limit only once it has accepted, so what it was sent until then counts: our side
     // may see its KEEPALIVE and believe in a session, to which BIRD never agrees.
     never("a router has a session or a route", A_WHILE, || {
-        let frr = routers.vtysh().bgp_state(FRR.0).unwrap();
+        let frr = routers.vtysh().bgp_state(transport.ends("frr").0).unwrap();
         let bird = routers.birdc("show protocols edge");
         let routes =
             [&routers.frr, &routers.bird].map(|node| node.wait_route(&vip(1), 1, Duration::ZERO).is_ok());
@@ -87,7 +94,7 @@ fn a_wrong_password_or_a_missing_hop_limit_never_gets_a_session() {
     assert!(error.contains("wrong password"), "{error}");
 
     // The same speaker with the right settings, by a change of configuration.
-    wait_for_configure(&speaker, config());
+    wait_for_configure(&speaker, config_over(transport));
     speaker.until_established();
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use labkit::traffic::{Pool, UdpReport};
-use scenarios::region::{Live, Region, SOON, TENANTS};
+use scenarios::region::{Live, Region, SOON};
 
 use super::{Traffic, forwarded, forwards_more, region};
 
@@ -18,8 +18,8 @@ async fn when_a_gateway_dies_connections_go_on_and_new_ones_succeed() {
     gateway.process("weir").unwrap().kill().unwrap();
     let faults = ["eth1", "eth2"].map(|port| labkit::fault::link_down(&gateway, port).unwrap());
     live.wait_paths(1).unwrap();
-    for tenant in TENANTS {
-        let mut fresh = Pool::open(&client, live.service(tenant), 60).await.unwrap();
+    for (_, _, service) in live.services() {
+        let mut fresh = Pool::open(&client, service, 40).await.unwrap();
         assert_eq!(fresh.by_backend().len(), usize::from(live.region.workers));
         assert_eq!(fresh.verify().await, 0);
     }
@@ -27,8 +27,8 @@ async fn when_a_gateway_dies_connections_go_on_and_new_ones_succeed() {
     outcome.assert_no_connection_lost();
 
     // When routers have given it up it may come back, and nothing is lost.
-    for tenant in TENANTS {
-        let prefix = format!("{}/128", live.vip(tenant));
+    for (tenant, family, _) in live.services() {
+        let prefix = live.region.vip_route(tenant, family);
         live.frr("edge").unwrap().wait_bgp_paths(&prefix, 1, SOON).unwrap();
     }
     let traffic = Traffic::start(&live).await;

@@ -5,25 +5,30 @@ use std::time::Instant;
 use labkit::ProcessHandle;
 use labkit::wait::{check, eventually};
 use nix::sys::signal::Signal;
-use scenarios::region::{A, Live, Region, SOON};
+use scenarios::region::{A, FAMILIES, Family, Live, Region, SOON};
 
 use super::{Traffic, forwarded, forwards_more, paths, pinned, pins};
 
-/// What an onlooker saw first, and when.
-#[derive(Debug, Default)]
+/// What an onlooker saw first of a family's VIP, and when.
+#[derive(Debug)]
 struct Seen {
+    family: Family,
     shutdown_community: Option<Instant>,
     withdrawn: Option<Instant>,
     detached: Option<Instant>,
 }
 
 impl Seen {
+    fn of(family: Family) -> Self {
+        Self { family, shutdown_community: None, withdrawn: None, detached: None }
+    }
+
     /// Looks once: at the edge's path through gateway 1 and at what gateway 1 has pinned.
     fn look(&mut self, live: &Live) {
         // The pins first: had they gone before the route, the route would be seen after them.
         let link = pins(live, 1).join("root-v1/eth1/link");
         let detached = (!link.exists()).then(Instant::now);
-        let paths = paths(live, A);
+        let paths = paths(live, A, self.family);
         let path = paths.get(&live.region.gateway_uplink(1));
         match path {
             None => self.withdrawn = self.withdrawn.or(Some(Instant::now())),
@@ -37,21 +42,22 @@ impl Seen {
     }
 }
 
-fn watch_leaving(live: &Live, process: &ProcessHandle) -> Seen {
-    let mut seen = Seen::default();
+fn watch_leaving(live: &Live, process: &ProcessHandle) {
+    let mut seen = FAMILIES.map(Seen::of);
     eventually("the drained gateway ends", SOON, || {
         let status = process.status();
-        seen.look(live);
+        seen.iter_mut().for_each(|seen| seen.look(live));
         check(status.is_some(), || format!("it runs: {seen:?}"))
     })
     .unwrap();
     let status = process.status().unwrap();
     assert!(status.success(), "{status}: {}", live.log(1));
-    let order = [seen.shutdown_community, seen.withdrawn, seen.detached];
-    assert!(order.iter().all(Option::is_some), "{seen:?}");
-    assert!(order.is_sorted(), "GRACEFUL_SHUTDOWN, then withdraw, then detach: {seen:?}");
+    for seen in seen {
+        let order = [seen.shutdown_community, seen.withdrawn, seen.detached];
+        assert!(order.iter().all(Option::is_some), "{seen:?}");
+        assert!(order.is_sorted(), "GRACEFUL_SHUTDOWN, then withdraw, then detach: {seen:?}");
+    }
     assert_eq!(pinned(&pins(live, 1)), Vec::<std::path::PathBuf>::new(), "nothing stays pinned");
-    seen
 }
 
 fn assert_carried_on(live: &Live) {

@@ -1,5 +1,6 @@
 //! What goes on while gateways die, restart, change build and leave: traffic with every packet accounted for.
 
+mod capture;
 mod death;
 mod drain;
 mod paths;
@@ -8,14 +9,14 @@ mod restart;
 mod upgrade;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 use labkit::lab::RouteWatch;
 use labkit::traffic::{Pool, Pulse, PulseReport, UdpFlow, UdpReport};
-use scenarios::region::{Live, Region, SOON, TENANTS, Tenant};
+use scenarios::region::{Family, Live, Region, SOON, Tenant};
 use serde_json::Value;
 use weir::dataplane::Dataplane as _;
 use weir::dataplane::bpf::{Maps, Pins, serving_set};
@@ -24,11 +25,11 @@ use weir_bpf::abi::Reason;
 
 /// Between two packets of a UDP flow.
 const PACE: Duration = Duration::from_millis(5);
-/// Flows and connections a tenant: enough that equal-cost paths all get some.
-const FLOWS: usize = 6;
-const CONNECTIONS: usize = 30;
+/// Flows and connections a service, that is a tenant's VIP of a family: enough that equal-cost paths all get some.
+const FLOWS: usize = 4;
+const CONNECTIONS: usize = 16;
 
-/// Traffic of the client to both tenants, from before a fault until after it.
+/// Traffic of the client to both tenants over both families, from before a fault until after it.
 struct Traffic {
     flows: Vec<UdpFlow>,
     pulses: Vec<Pulse>,
@@ -44,11 +45,11 @@ impl Traffic {
     async fn start(live: &Live) -> Self {
         let client = live.node("client").unwrap();
         let (mut flows, mut pulses) = (Vec::new(), Vec::new());
-        for tenant in TENANTS {
+        for (_, _, service) in live.services() {
             for _ in 0..FLOWS {
-                flows.push(UdpFlow::start(&client, live.service(tenant), PACE, 200).await.unwrap());
+                flows.push(UdpFlow::start(&client, service, PACE, 200).await.unwrap());
             }
-            let pool = Pool::open(&client, live.service(tenant), CONNECTIONS).await.unwrap();
+            let pool = Pool::open(&client, service, CONNECTIONS).await.unwrap();
             pulses.push(pool.pulse(Duration::from_millis(50)));
         }
         Self { flows, pulses }
@@ -94,7 +95,7 @@ impl Outcome {
         assert_eq!(self.broken(), Vec::<&String>::new());
         assert_eq!(self.retransmissions(), 0, "TCP segments sent again");
         let connections: usize = self.pulses.iter().map(|pulse| pulse.connections).sum();
-        assert_eq!(connections, CONNECTIONS * TENANTS.len());
+        assert_eq!(connections, CONNECTIONS * live.services().len());
     }
 
     fn assert_no_connection_lost(&self) {
@@ -106,6 +107,7 @@ impl Outcome {
 fn drops(live: &Live) -> String {
     let script = "awk 'NR > 2 && $5 + $13 { print $1, \"rx dropped\", $5, \"tx dropped\", $13 }' /proc/net/dev; \
                   awk '/^(Ip6(In|Out)(Discards|NoRoutes)|Udp6(InErrors|RcvbufErrors|NoPorts))/ && $2' /proc/net/snmp6; \
+                  awk '/^(Ip|Udp):/ && (++n % 2 == 0)' /proc/net/snmp; \
                   awk '$2 != \"00000000\" { print \"backlog dropped\", $2 }' /proc/net/softnet_stat";
     let mut found = vec![String::new()];
     for node in live.lab.nodes() {
@@ -125,19 +127,16 @@ fn region(timers: &str) -> Region {
     Region { timers: format!("drain: 1s, gracefulShutdown: 1s, {timers}"), ..Region::default() }
 }
 
-fn vip_route(live: &Live, tenant: Tenant) -> IpNet {
-    live.vip(tenant).into()
-}
-
 /// The edge's route events for VIPs since the watch began.
 fn vip_events(live: &Live, watch: &RouteWatch) -> Vec<String> {
-    let of = |tenant| watch.events_for(vip_route(live, tenant));
-    TENANTS.into_iter().flat_map(of).map(|event| format!("{:?} {}", event.change, event.route)).collect()
+    let of = |(_, _, service): (Tenant, Family, SocketAddr)| watch.events_for(IpNet::from(service.ip()));
+    let events = live.services().into_iter().flat_map(of);
+    events.map(|event| format!("{:?} {}", event.change, event.route)).collect()
 }
 
-/// The edge's BGP paths to a tenant's VIP, by the gateway that they came from.
-fn paths(live: &Live, tenant: Tenant) -> BTreeMap<String, Value> {
-    let paths = live.frr("edge").unwrap().bgp_paths(&format!("{}/128", live.vip(tenant))).unwrap();
+/// The edge's BGP paths to a tenant's VIP of a family, by the gateway that they came from.
+fn paths(live: &Live, tenant: Tenant, family: Family) -> BTreeMap<String, Value> {
+    let paths = live.frr("edge").unwrap().bgp_paths(&live.region.vip_route(tenant, family)).unwrap();
     let from = |path: &Value| path["peer"]["peerId"].as_str().unwrap_or_default().to_owned();
     paths.into_iter().map(|path| (from(&path), path)).collect()
 }
@@ -181,7 +180,7 @@ fn forwards_more(live: &Live, n: u16, before: u64, more: u64) {
 /// Digest of each loaded key's ring.
 fn digests(live: &Live, n: u16) -> BTreeMap<VipKey, [u8; 16]> {
     let tables = maps(live, n).read_back().unwrap();
-    let key = |key: &VipKey| TENANTS.iter().any(|t| live.vip(*t) == key.address);
+    let key = |key: &VipKey| is_vip(live, key.address);
     tables.vips.into_iter().filter(|(k, _)| key(k)).map(|(k, entry)| (k, entry.ring.digest)).collect()
 }
 
@@ -204,5 +203,5 @@ fn reasons(live: &Live, n: u16) -> Result<Vec<(String, String)>, String> {
 }
 
 fn is_vip(live: &Live, address: IpAddr) -> bool {
-    TENANTS.iter().any(|tenant| live.vip(*tenant) == address)
+    live.owner(address).is_some()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use labkit::wait::{check, eventually, steady};
-use scenarios::region::{A, B, Live, Region, SOON, rule};
+use scenarios::region::{A, Live, Region, SOON, rule};
 
 use super::{Traffic, forwarded, forwards_more, paths, reasons, vip_events};
 
@@ -41,8 +41,8 @@ async fn a_restart_into_bad_files_serves_on_and_withholds_end_of_rib_until_they_
         check(events.is_empty(), || events.join("; "))
     })
     .unwrap();
-    for tenant in [A, B] {
-        let paths = paths(&live, tenant);
+    for (tenant, family, _) in live.services() {
+        let paths = paths(&live, tenant, family);
         assert_eq!(paths.len(), 2, "{paths:?}");
         let path = &paths[&gateway];
         assert_eq!(path["stale"] == true, tenant == A, "only what was not announced again is stale: {path}");

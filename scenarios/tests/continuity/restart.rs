@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use labkit::wait::{check, eventually, steady};
-use scenarios::region::{Live, Region, SOON, TENANTS};
+use scenarios::region::{Live, Region, SOON};
 
 use super::{Traffic, forwarded, forwards_more, neighbour, paths, pinned, pins, region, vip_events};
 
-/// The restart and forwarding flags that a router saw in a gateway's last OPEN.
+/// The restart flag and the families' forwarding flags that a router saw in a gateway's last OPEN.
 fn restart_flags(live: &Live, n: u16) -> (bool, bool) {
     let seen = neighbour(live, "edge", &live.region.gateway_uplink(n));
     let info = &seen["gracefulRestartInfo"];
-    let family = &info["ipv6Unicast"];
-    (info["rBit"] == true, family["fBit"] == true)
+    let [ipv4, ipv6] = ["ipv4Unicast", "ipv6Unicast"].map(|family| info[family]["fBit"] == true);
+    assert_eq!(ipv4, ipv6, "one program forwards both families: {info}");
+    (info["rBit"] == true, ipv6)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +77,8 @@ async fn sigterm_keeps_routes_and_programs_and_sends_no_cease_until_the_daemon_i
     live.wait_gateway_ready(1).unwrap();
     assert_eq!(restart_flags(&live, 1), (true, true));
     eventually("the edge holds no stale route", SOON, || {
-        let paths = TENANTS.map(|tenant| paths(&live, tenant));
+        let services = live.services().into_iter();
+        let paths: Vec<_> = services.map(|(tenant, family, _)| paths(&live, tenant, family)).collect();
         let fresh = |path: &serde_json::Value| path["stale"] != true;
         check(paths.iter().all(|of| of.len() == 2 && of.values().all(fresh)), || format!("{paths:?}"))
     })

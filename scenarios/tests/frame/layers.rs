@@ -27,7 +27,7 @@ enum Peers {
 /// The daemon's modules from the bottom up: a module may know its own layer (if `Peers::Known`) and those before it.
 const LAYERS: &[(&[&str], Peers)] = &[
     (&["model"], Peers::Unknown),
-    (&["event", "desired", "maglev", "flow", "config", "status"], Peers::Known),
+    (&["event", "desired", "maglev", "flow", "frame", "config", "status"], Peers::Known),
     (&["resolve"], Peers::Unknown),
     (&["state"], Peers::Unknown),
     (

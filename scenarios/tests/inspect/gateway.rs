@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn backend(tenant: u16, n: u16) -> Backend {
             attachment: "att".into(),
             address: format!("fd00::{n:x}").parse().unwrap(),
         },
-        weight: NonZeroU32::new(u32::from(n)).unwrap(),
+        weight: NonZeroU64::new(u64::from(n)).unwrap(),
         drain: Drain::No,
         health: Health::Healthy,
         endpoint: Some(Endpoint { node: format!("worker{n}").into(), sid: Sid(sid) }),
@@ -87,6 +87,7 @@ impl Gateway {
             limits: LIMITS,
             mode: Mode::Native,
             constants,
+            watch: weir_bpf::abi::Watch::default(),
         };
         let rig = TestRig::load(&params).unwrap();
         let maps = Maps::open(rig.maps.directory(), LIMITS).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use labkit::traffic::{Connection, Pool};
 use labkit::wait::eventually;
-use scenarios::region::{A, Live, Region, SOON, endpoint, rule};
+use scenarios::region::{A, FAMILIES, Family, Live, Region, SOON, endpoint, rule};
 use weir::model::Protocol;
 
 use super::wait_condition;
@@ -14,16 +14,24 @@ const FLOWS: std::ops::Range<u16> = 10_000..10_300;
 /// Where flows go: each client port on the wire, and each slot of the whole ring in the maps.
 #[derive(Debug, PartialEq)]
 struct Flows {
-    ports: BTreeMap<u16, u16>,
+    ports: BTreeMap<(Family, u16), u16>,
     slots: Vec<u16>,
 }
 
 impl Flows {
     fn of(live: &Live) -> Self {
-        let ports = live.workers_of(1, A, FLOWS).unwrap();
-        assert_eq!(ports, live.workers_of(2, A, FLOWS).unwrap(), "both gateways send every flow to one pod");
+        let mut ports = BTreeMap::new();
         let ring = live.ring(1, A, Protocol::Udp).unwrap();
-        assert_eq!(ring, live.ring(2, A, Protocol::Udp).unwrap(), "both gateways have one ring");
+        for family in FAMILIES {
+            let of = |gateway| live.workers_of_family(gateway, A, family, FLOWS).unwrap();
+            let workers = of(1);
+            assert_eq!(workers, of(2), "both gateways send every flow to one pod");
+            ports.extend(workers.into_iter().map(|(port, worker)| ((family, port), worker)));
+            for gateway in 1..=2 {
+                let same = live.ring_of(gateway, live.vip_of(A, family), Protocol::Udp).unwrap();
+                assert_eq!(ring, same, "both gateways have one ring, whichever VIP of the rule leads to it");
+            }
+        }
         assert_eq!(ring.len(), 4093);
         let sids: Vec<std::net::Ipv6Addr> = (1..=3).map(|w| live.region.sid(w, A).parse().unwrap()).collect();
         let slots = ring.iter().map(|sid| sids.iter().position(|s| s == sid).unwrap() as u16 + 1).collect();
@@ -51,8 +59,9 @@ impl Flows {
 async fn pools(live: &Live) -> BTreeMap<String, Vec<Connection>> {
     let client = live.node("client").unwrap();
     let mut pools: BTreeMap<String, Vec<Connection>> = BTreeMap::new();
-    for _ in 0..60 {
-        let connection = Connection::open(&client, live.service(A)).await.unwrap();
+    for n in 0..80 {
+        let service = live.service_of(A, FAMILIES[n % 2]);
+        let connection = Connection::open(&client, service).await.unwrap();
         pools.entry(connection.backend().to_owned()).or_default().push(connection);
     }
     assert_eq!(pools.len(), 3, "all pods have connections");
@@ -87,8 +96,10 @@ async fn a_backend_without_endpoint_leaves_the_rest_serving_and_gets_exactly_its
     before.only_left(&Flows::of(&live), 2);
     let kept = go_on(&mut pools, "w2-a").await;
     assert!(kept >= 20, "{kept} connections went on");
-    let fresh = Pool::open(&live.node("client").unwrap(), live.service(A), 40).await.unwrap();
-    assert_eq!(fresh.by_backend().into_keys().collect::<Vec<_>>(), ["w1-a", "w3-a"]);
+    for family in FAMILIES {
+        let fresh = Pool::open(&live.node("client").unwrap(), live.service_of(A, family), 40).await.unwrap();
+        assert_eq!(fresh.by_backend().into_keys().collect::<Vec<_>>(), ["w1-a", "w3-a"]);
+    }
     // The rule's status says it, the VIP stays announced.
     live.wait_paths(2).unwrap();
 

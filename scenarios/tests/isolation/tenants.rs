@@ -1,9 +1,10 @@
 //! Two tenants with the same private addresses, under churn: each gets its own pods, always.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use labkit::traffic::Connection;
-use scenarios::region::{A, B, Live, Region, TENANTS, Tenant, endpoint};
+use scenarios::region::{A, B, FAMILIES, Live, Region, TENANTS, Tenant, endpoint};
 
 const CONNECTIONS: usize = 200;
 const CHANGES: usize = 50;
@@ -12,9 +13,10 @@ const CHANGES: usize = 50;
 async fn visit(live: &Live, tenant: Tenant) -> usize {
     let client = live.node("client").unwrap();
     let mut answered = 0;
-    for _ in 0..CONNECTIONS {
+    for n in 0..CONNECTIONS {
+        let service = live.service_of(tenant, FAMILIES[n % 2]);
         // A connection whose backend goes while it is being opened may break; it may not be answered by another tenant.
-        let Ok(mut connection) = Connection::open(&client, live.service(tenant)).await else { continue };
+        let Ok(mut connection) = Connection::open(&client, service).await else { continue };
         assert!(connection.backend().ends_with(tenant.letter), "{tenant:?} got {}", connection.backend());
         answered += usize::from(connection.round_trip().await.is_ok());
     }
@@ -56,21 +58,28 @@ async fn tenants_with_the_same_addresses_are_served_and_never_crossed_while_one_
     );
 
     for tenant in TENANTS {
-        let own = live.vip(tenant);
-        let others: Vec<_> = TENANTS.iter().filter(|t| **t != tenant).map(|t| live.vip(*t)).collect();
+        let all = live.services();
+        let vips = |mine: bool| -> Vec<IpAddr> {
+            all.iter().filter(|s| (s.0 == tenant) == mine).map(|s| s.2.ip()).collect()
+        };
+        let (own, others) = (vips(true), vips(false));
         for worker in 1..=live.region.workers {
             let pod = &pods[&live.region.pod(worker, tenant)];
             assert_eq!(pod.tap().lost_since(0), 0, "every frame was looked at");
-            let mut served = 0;
+            let mut served = [0; 2];
             for frame in pod.tap().frames() {
                 let layers = frame.layers();
-                let Some(destination) = layers.ipv6().map(|ip| std::net::IpAddr::from(ip.dst)) else {
+                let ipv4 = layers.ipv4().map(|ip| IpAddr::from(ip.dst));
+                let Some(destination) = layers.ipv6().map(|ip| IpAddr::from(ip.dst)).or(ipv4) else {
                     continue;
                 };
                 assert!(!others.contains(&destination), "a pod of {tenant:?} got: {layers}");
-                served += usize::from(destination == own);
+                served[usize::from(destination.is_ipv4())] += usize::from(own.contains(&destination));
             }
-            assert!(served > 0, "a pod of {tenant:?} on worker {worker} got nothing");
+            assert!(
+                served.iter().all(|n| *n > 0),
+                "{served:?} packets of both families: a pod of {tenant:?} on worker {worker} lacks some"
+            );
         }
     }
 }

@@ -5,7 +5,8 @@ use labkit::topology::Topology;
 use scenarios::packets::interpreted::InterpretedArm;
 use scenarios::packets::native::NativeArm;
 use scenarios::packets::test_run::TestRunArm;
-use scenarios::packets::{Case, Ports, World, run_all};
+use scenarios::packets::{Arm as _, Case, Ports, Verdict, World, cases, run_all};
+use weir_bpf::abi::Reason;
 
 #[test]
 fn native_build_agrees_with_every_packet_case() {
@@ -14,9 +15,9 @@ fn native_build_agrees_with_every_packet_case() {
     assert!(failed.is_empty(), "{} of {ran} cases failed:\n{}", failed.len(), failed.join("\n"));
 }
 
-#[test]
-fn loaded_program_agrees_with_every_packet_case() {
-    let topology = Topology::build("packets", |t| {
+/// A node with the interfaces that the world names, and that world.
+fn node(name: &str) -> (Lab, World) {
+    let topology = Topology::build(name, |t| {
         t.node("gw");
         t.node("peer");
         t.link("gw:eth1", "peer:eth1", 1500).own_xdp("gw");
@@ -27,6 +28,13 @@ fn loaded_program_agrees_with_every_packet_case() {
     let gw = lab.node("gw").unwrap();
     let index = |name: &'static str| gw.netns().run(|| nix::net::if_::if_nametoindex(name)).unwrap().unwrap();
     let world = World::new(Ports { uplink: index("eth1"), fabric: index("eth2") });
+    (lab, world)
+}
+
+#[test]
+fn loaded_program_agrees_with_every_packet_case() {
+    let (lab, world) = node("packets");
+    let gw = lab.node("gw").unwrap();
     let bpffs = gw.bpffs().unwrap();
     let (ran, failed) = gw
         .netns()
@@ -43,4 +51,56 @@ fn interpreted_program_agrees_with_every_packet_case() {
         run_all(&mut InterpretedArm::default(), &World::default(), Case::test_run_takes_it).unwrap();
     assert!(ran >= 315, "only {ran} cases ran");
     assert!(failed.is_empty(), "{} of {ran} cases failed:\n{}", failed.len(), failed.join("\n"));
+}
+
+#[test]
+fn a_traced_frame_fares_as_every_packet_case_says_and_changes_nothing() {
+    let (lab, world) = node("traced");
+    let gw = lab.node("gw").unwrap();
+    let bpffs = gw.bpffs().unwrap();
+    let all = cases::all(&world);
+    let mut unremembered = 0;
+    let traced = gw.netns().run(|| {
+        let mut arm = TestRunArm::new(&bpffs);
+        arm.load(&world).unwrap();
+        let cases = all.iter().filter(|case| case.test_run_takes_it());
+        // Twice: the second run meets what the first one left.
+        let run = |case: &Case| {
+            if !case.earlier.is_empty() {
+                // A traced first fragment is not remembered.
+                let (run, _) = arm.trace_all(case).unwrap();
+                let forwarded = run.trace.reason == Reason::Forwarded as u32;
+                assert!(!forwarded || case.expect.reason == Reason::Forwarded, "case {}", case.name);
+                unremembered += u32::from(run.trace.reason == Reason::FragmentUnknown as u32);
+            }
+            [arm.trace(case).unwrap(), arm.trace(case).unwrap()]
+        };
+        cases.map(run).collect::<Vec<_>>()
+    });
+    let traced = traced.unwrap();
+    assert!(traced.len() >= 315, "only {} cases ran", traced.len());
+    assert!(unremembered >= 4, "only {unremembered} later fragments were unknown after traced first ones");
+    for (case, runs) in all.iter().filter(|case| case.test_run_takes_it()).zip(traced) {
+        let expect = &case.expect;
+        let action = match expect.verdict {
+            Verdict::Drop => 1,
+            Verdict::Left => 2,
+            Verdict::Tx => 3,
+            Verdict::Redirect => 4,
+        };
+        for (run, grown) in runs {
+            let name = case.name;
+            assert!(grown.nothing(), "case {name} counted {grown:?}");
+            assert_eq!((run.action, run.trace.reason), (action, expect.reason as u32), "case {name}");
+            if let Some(sent) = &expect.frame_out {
+                assert_eq!(&run.frame, sent, "case {name}");
+            }
+            if let Some((vip, _)) = expect.vip {
+                let (backend, _) = expect.backend.unwrap();
+                assert_eq!((run.trace.vip, run.trace.backend), (vip, backend), "case {name}");
+                let leaves = expect.redirect.unwrap_or_else(|| world.ifindex(case.ingress));
+                assert_eq!(run.trace.ifindex, leaves, "case {name}");
+            }
+        }
+    }
 }

@@ -42,7 +42,7 @@ fn every_reason_but_faults_has_a_case() {
     // No frame can bring these about: the first needs a driver without room, the second a broken map.
     let faults = [Reason::NoHeadroom, Reason::Internal];
     // Numbers that are taken for what is being built.
-    let coming = [Reason::FabricPtb, Reason::ReplyForwarded, Reason::ReplyRefused, Reason::ReplyNoRoute];
+    let coming = [Reason::ReplyForwarded, Reason::ReplyRefused, Reason::ReplyNoRoute];
     assert_eq!(missing, faults.iter().chain(&coming).collect::<Vec<_>>());
 }
 

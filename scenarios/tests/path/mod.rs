@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::num::NonZeroU32;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn rule(region: &Region, tenant: Tenant) -> Rule {
             attachment: "default".into(),
             address: region.pod_address(w).parse().unwrap(),
         },
-        weight: NonZeroU32::MIN,
+        weight: NonZeroU64::MIN,
         drain: Drain::No,
         health: Health::Unknown,
         endpoint: Some(Endpoint {
@@ -83,6 +83,7 @@ fn a_client_reaches_pods_of_both_tenants_through_one_gateway() {
         limits: Limits { vips: 64, backends: 64, ring_slots: 1 << 16, next_hops: 16, ..Limits::default() },
         mode: Mode::Native,
         constants: constants(&region),
+        watch: weir_bpf::abi::Watch::default(),
     };
     let spine_mac = lab.node("spine").unwrap().mac("eth1").unwrap();
     let own_mac = gw.mac("eth2").unwrap();

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use labkit::wait::{check, eventually, steady};
-use scenarios::region::{A, B, Live, Region, SOON};
+use scenarios::region::{A, B, FAMILIES, Live, Region, SOON};
+use weir::model::Protocol;
 
 /// Time in which an announcement that is not to come would have come.
 const A_WHILE: Duration = Duration::from_secs(2);
@@ -19,10 +20,14 @@ fn limited(name: &str, limits: &str) -> Result<Live> {
 
 /// Waits until tenant A is served, and requires that the edge hears of it alone.
 fn only_a_is_announced(live: &Live) -> Result<()> {
-    live.node("edge")?.wait_route(&format!("{}/128", live.vip(A)), 1, SOON)?;
-    steady("the edge has no route to the VIP that is not loaded", A_WHILE, || {
-        let hops = live.edge_hops(live.vip(B)).map_err(|e| e.to_string())?;
-        check(hops.is_empty(), || format!("{hops:?}"))
+    for family in FAMILIES {
+        live.node("edge")?.wait_route(&live.region.vip_route(A, family), 1, SOON)?;
+    }
+    steady("the edge has no route to the VIPs that are not loaded", A_WHILE, || {
+        FAMILIES.iter().try_for_each(|family| {
+            let hops = live.edge_hops(live.vip_of(B, *family)).map_err(|e| e.to_string())?;
+            check(hops.is_empty(), || format!("{hops:?}"))
+        })
     })?;
     Ok(())
 }
@@ -46,7 +51,8 @@ async fn a_rule_whose_ring_does_not_fit_is_not_announced_until_there_is_room() {
         let message = live.wait_condition(1, rule, "Loaded", "False", "LimitReached").unwrap();
         assert_eq!(
             message,
-            "load into map rings: it is full; remove rules, or raise `limits.ringSlots` and restart the gateway"
+            "load into map rings: 65552 more entries are needed and 13424 of 80000 are free; remove rules, or raise \
+             `limits.ringSlots` (now 80000) and restart the gateway"
         );
         live.wait_condition(1, rule, "Advertised", "False", "NotLoaded").unwrap();
     }
@@ -78,21 +84,26 @@ async fn a_rule_whose_ring_does_not_fit_is_not_announced_until_there_is_room() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_with_more_vips_than_fit_is_refused_whole() {
-    // Keys: the self-test's, A's two, B's first.
-    let live = limited("vips-full", "vips: 4, backends: 256, ringSlots: 524288").unwrap();
+    // Keys: the self-test's, both VIPs of A's two rules, both of B's first.
+    let live = limited("vips-full", "vips: 7, backends: 256, ringSlots: 524288").unwrap();
     live.run_gateway(1, None).unwrap();
     let message = live.wait_condition(1, "tenant-b/web-udp", "Loaded", "False", "LimitReached").unwrap();
-    assert!(message.contains("raise `limits.vips`"), "{message}");
+    assert!(message.contains("1 more entries are needed and 0 of 4 are free"), "{message}");
+    assert!(message.contains("raise `limits.vips` (now 4)"), "{message}");
     live.wait_condition(1, "tenant-b/web-tcp", "Advertised", "True", "Advertised").unwrap();
     let maps = live.maps(1).unwrap();
-    let key =
-        |protocol| weir::model::VipKey { address: live.vip(B), protocol, port: scenarios::region::PORT };
-    let find = |key| maps.find(&weir::dataplane::bpf::encode_key(key));
-    assert!(find(key(weir::model::Protocol::Tcp)).is_some());
-    assert_eq!(find(key(weir::model::Protocol::Udp)), None);
+    let find = |family, protocol| {
+        let address = live.vip_of(B, family);
+        let key = weir::model::VipKey { address, protocol, port: scenarios::region::PORT };
+        maps.find(&weir::dataplane::bpf::encode_key(key))
+    };
+    for family in FAMILIES {
+        assert!(find(family, Protocol::Tcp).is_some());
+        assert_eq!(find(family, Protocol::Udp), None);
+    }
     live.objects(1).unwrap().remove("rule-a-tcp.yaml").unwrap();
     eventually("the freed entry serves the waiting rule", SOON, || {
-        find(key(weir::model::Protocol::Udp)).ok_or("not loaded")
+        FAMILIES.iter().all(|f| find(*f, Protocol::Udp).is_some()).then_some(()).ok_or("not loaded")
     })
     .unwrap();
     live.wait_condition(1, "tenant-b/web-udp", "Loaded", "True", "Loaded").unwrap();

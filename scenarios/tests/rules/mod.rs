@@ -3,4 +3,6 @@
 mod departure;
 mod limits;
 mod removal;
+mod routes;
+mod scale;
 mod shared_vip;

@@ -1,14 +1,44 @@
 //! The outer header as it is on the fabric: forty bytes of it and nothing else, the client's packet untouched inside.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use labkit::expect::expect;
 use labkit::packet::{MacAddr, Packet, flags, matcher};
 use labkit::traffic::Connection;
-use scenarios::region::{A, Live, PORT, Region, SOON};
+use scenarios::region::{A, Family, Live, PORT, Region, SOON};
 
-use super::client_and_vip;
+use super::{client_and_vip, ends};
+
+/// The same for IPv4: next header 4, the TOS copied outside, no byte of the packet changed, its TTL and checksum included.
+fn ipv4(live: &Live, own_address: Ipv6Addr, macs: (MacAddr, MacAddr)) {
+    let (IpAddr::V4(client), IpAddr::V4(vip)) = ends(live, A, Family::Ipv4) else { panic!() };
+    let wire = live.capture("spine", "eth1").unwrap();
+    let edge = live.sender("edge", "eth1").unwrap();
+    let mut labels = BTreeSet::new();
+    for port in 31_000..31_064_u16 {
+        let header = edge.frame().ipv4(client, vip).tos(port as u8).ttl(57).identification(port);
+        // Options are walked and carried; padding of the frame is not.
+        let header = if port % 2 == 0 { header } else { header.options(&[1; 7]) };
+        let packet = header.tcp(port, PORT).flags(flags::SYN).mss(1440);
+        let length = packet.bytes().len() - 14;
+        let packet = edge.send(&packet.trailer(&[0; 3])).unwrap()[14..14 + length].to_vec();
+        let of_flow = matcher::tcp_ports(port, PORT).and(matcher::tcp("SYN", |t| t.flags == flags::SYN));
+        let seen = expect(&wire).within(SOON).packet(of_flow).unwrap();
+        let outer = seen.layers().ipv6().unwrap().clone();
+        assert_eq!(outer.src.octets()[..14], own_address.octets()[..14], "{}", outer.src);
+        labels.insert(outer.flow_label);
+        let expected = Packet::eth(macs.0, macs.1)
+            .ipv6(outer.src, outer.dst)
+            .traffic_class(port as u8)
+            .flow_label(outer.flow_label)
+            .next_header(4)
+            .payload(&packet)
+            .bytes();
+        assert_eq!(seen.bytes[..expected.len()], expected, "{}", seen.layers());
+    }
+    assert!(labels.len() > 48, "flow labels of 64 flows: {labels:?}");
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_fabric_carries_forty_outer_bytes_and_the_clients_packet_untouched() {
@@ -56,6 +86,8 @@ async fn the_fabric_carries_forty_outer_bytes_and_the_clients_packet_untouched()
     let distinct: BTreeSet<_> = labels.values().collect();
     assert!(distinct.len() > 48, "flow labels of 64 flows: {labels:?}");
     assert!(sources.len() > 48, "low bits of the source of 64 flows: {sources:?}");
+
+    ipv4(&live, own_address, macs);
 
     // A real client's SYN, options and all, as it left the client but for the edge's hop.
     let at_client = live.capture_both_ways("client", "eth0").unwrap();

@@ -1,14 +1,15 @@
 //! Packet Too Big: what does not fit into the fabric is told to the client, exactly and not too often.
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use labkit::expect::expect;
-use labkit::packet::matcher;
+use labkit::packet::{Ethernet, Packet, matcher};
 use labkit::traffic::Connection;
-use scenarios::region::{A, Live, PORT, Region, SOON};
+use scenarios::region::{A, FAMILIES, Family, Live, PORT, Region, SOON};
 use weir_bpf::abi::Reason;
 
-use super::client_and_vip;
+use super::{client_and_vip, ends};
 
 /// MTU of the fabric, and what is left inside the tunnel.
 const FABRIC: u32 = 1400;
@@ -20,6 +21,9 @@ fn region() -> Region {
     Region { fabric_mtu: FABRIC, ..Region::default() }
 }
 
+/// Bytes that one of IPv4 quotes: 576 less its own headers (RFC 1812 section 4.3.2.3).
+const QUOTE4: usize = 548;
+
 /// The payload with which a UDP packet has this many bytes.
 fn filling(packet: u32) -> Vec<u8> {
     (0..packet as usize - 48).map(|i| (i % 251) as u8).collect()
@@ -29,13 +33,17 @@ fn filling(packet: u32) -> Vec<u8> {
 async fn a_bulk_transfer_completes_both_ways_over_a_fabric_too_small_for_full_segments() {
     let live = Live::ready("bulk", region()).unwrap();
     let client = live.node("client").unwrap();
-    let mut connection = Connection::open(&client, live.service(A)).await.unwrap();
-    // The pod sends everything back: 4 MB go each way.
-    connection.transfer(4 << 20, SOON).await.unwrap();
-    let told: u64 = (1..=2).map(|n| live.reasons(n).unwrap()[&Reason::PacketTooBig]).sum();
-    assert!(told > 0, "no gateway told the client");
-    let route = client.run(["ip", "-6", "route", "get", &live.region.vip(A)]).unwrap();
-    assert!(route.contains(&format!("mtu {INNER}")), "the client has learned what fits: {route}");
+    for family in FAMILIES {
+        let told = || -> u64 { (1..=2).map(|n| live.reasons(n).unwrap()[&Reason::PacketTooBig]).sum() };
+        let before = told();
+        let mut connection = Connection::open(&client, live.service_of(A, family)).await.unwrap();
+        // The pod sends everything back: 4 MB go each way.
+        connection.transfer(4 << 20, SOON).await.unwrap();
+        assert!(told() > before, "{family:?}: no gateway told the client");
+        let version = family.pick("-4", "-6");
+        let route = client.run(["ip", version, "route", "get", &live.region.vip_of(A, family)]).unwrap();
+        assert!(route.contains(&format!("mtu {INNER}")), "the client has learned what fits: {route}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,6 +92,8 @@ async fn a_packet_too_big_for_the_fabric_gets_the_exact_error_within_the_rate_an
         stub.frame().ipv6(vip, client).hop_limit(63).packet_too_big(INNER).quote(&quoted[14..14 + QUOTE]);
     expect(&at_client).within(SOON).packet(matcher::ip_exactly(&error.bytes()[14..])).unwrap();
 
+    ipv4_too_big(&live);
+
     // Nobody answers a group.
     uplink.forget().unwrap();
     let before = live.reasons(1).unwrap();
@@ -116,4 +126,50 @@ async fn a_packet_too_big_for_the_fabric_gets_the_exact_error_within_the_rate_an
     let seen = expect(&uplink).within(SOON).packets(sent as usize, matcher::packet_too_big(INNER)).unwrap();
     assert_eq!(seen.len() as u64, sent);
     expect(&uplink).within(Duration::from_millis(100)).never(matcher::packet_too_big(INNER)).unwrap();
+}
+
+/// What a router says that cannot forward an IPv4 packet without fragmenting it: the same steps with the bytes of that family.
+fn ipv4_too_big(live: &Live) {
+    let (IpAddr::V4(client), IpAddr::V4(vip)) = ends(live, A, Family::Ipv4) else { panic!() };
+    let uplink = live.capture("edge", "eth1").unwrap();
+    let fabric = live.capture("spine", "eth1").unwrap();
+    let edge = live.sender("edge", "eth1").unwrap();
+    let udp = |size: u32| {
+        let data = &filling(size + 20);
+        edge.udp(client.into(), vip.into(), (40_001, PORT)).payload(data)
+    };
+    let too_long = edge.send(&udp(INNER + 1)).unwrap();
+    assert_eq!(too_long.len() as u32, 14 + INNER + 1);
+    let header = |packet: Packet<Ethernet>| packet.ipv4(vip, client).dont_fragment();
+    let error = header(edge.answer()).icmpv4(3, 4, INNER).quote(&too_long[14..14 + QUOTE4]).bytes();
+    assert_eq!(error.len(), 14 + 576);
+    let exact = matcher::exactly(&error).and(matcher::right_checksums());
+    expect(&uplink).within(SOON).packet(exact).unwrap();
+
+    let fitting = edge.send(&udp(INNER)).unwrap();
+    let passed = expect(&fabric).within(SOON).packet(matcher::inner_exactly(&fitting[14..])).unwrap();
+    assert_eq!(passed.bytes.len(), 14 + FABRIC as usize);
+    assert_eq!(passed.layers().ipv6().unwrap().next_header, 4);
+
+    // From where the client is.
+    let stub = live.sender("client", "eth0").unwrap();
+    let at_client = live.capture("client", "eth0").unwrap();
+    let packet = |ttl: u8| {
+        let header = stub.frame().ipv4(client, vip).dont_fragment().ttl(ttl);
+        header.udp(40_002, PORT).payload(&filling(INNER + 60))
+    };
+    stub.send(&packet(64)).unwrap();
+    let quoted = packet(63).bytes();
+    let error = header(stub.frame()).ttl(63).icmpv4(3, 4, INNER).quote(&quoted[14..14 + QUOTE4]);
+    expect(&at_client).within(SOON).packet(matcher::ip_exactly(&error.bytes()[14..])).unwrap();
+
+    // One that routers may fragment is not, and nobody is told.
+    uplink.forget().unwrap();
+    let before = live.reasons(1).unwrap();
+    let loose = edge.frame().ipv4(client, vip).udp(40_003, PORT).payload(&filling(INNER + 21));
+    edge.send(&loose).unwrap();
+    expect(&uplink).within(Duration::from_millis(300)).never(matcher::icmp_type(3)).unwrap();
+    let after = live.reasons(1).unwrap();
+    assert_eq!(after[&Reason::TooBigNoDf] - before[&Reason::TooBigNoDf], 1);
+    assert_eq!(after[&Reason::PacketTooBig], before[&Reason::PacketTooBig]);
 }

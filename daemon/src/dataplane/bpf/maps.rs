@@ -1,6 +1,6 @@
 //! The pinned maps as a [`Dataplane`]: encoding between the model's types and the shared layout.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
@@ -10,8 +10,8 @@ use bytemuck::Zeroable as _;
 use sha2::{Digest as _, Sha256};
 use weir_bpf::abi;
 use weir_bpf::abi::{
-    BackendMeta, Counter, Name, NextHop, Reason, RingBlock, RingMeta, SLOTS_PER_BLOCK, Shared, VipMeta,
-    VipWord,
+    BackendMeta, Counter, Learned, Name, NextHop, Reason, RingBlock, RingMeta, SLOTS_PER_BLOCK, Sampler,
+    Shared, VipMeta, VipWord,
 };
 
 use super::mmap::Mapped;
@@ -19,7 +19,7 @@ use super::pins::specs;
 use super::sys;
 use crate::dataplane::tables::{BackendEntry, VipEntry, blocks_for};
 use crate::dataplane::{BackendRecord, Dataplane, Error, Limits, RingRecord, Tables, VipRecord};
-use crate::flow::{MemTables, View};
+use crate::flow::{Fragments, MemTables, View};
 use crate::model::{BackendId, ObjectName, Protocol, Sid, VipKey, mapped, unmapped};
 
 type Bytes<const N: usize> = Array<MapData, [u8; N]>;
@@ -29,6 +29,7 @@ const VIP_META: usize = size_of::<VipMeta>();
 const RING_META: usize = size_of::<RingMeta>();
 const BACKEND_META: usize = size_of::<BackendMeta>();
 const COUNTER: usize = size_of::<Counter>();
+const SAMPLER: usize = size_of::<Sampler>();
 const NAME: usize = size_of::<Name>();
 const FRAGMENT_KEY: usize = size_of::<abi::FragmentKey>();
 const FRAGMENT: usize = size_of::<abi::Fragment>();
@@ -39,6 +40,7 @@ pub struct Maps {
     limits: Limits,
     /// VIP indices from here on have never been used since the kernel made the maps: their counters are 0.
     untouched: u32,
+    writes: u64,
     vip_index: HashMap<MapData, [u8; KEY], u32>,
     words: Mapped<u64>,
     rings: Mapped<RingBlock>,
@@ -48,6 +50,7 @@ pub struct Maps {
     vip_counters: PerCpuArray<MapData, [u8; COUNTER]>,
     backend_counters: PerCpuArray<MapData, [u8; COUNTER]>,
     reasons: PerCpuArray<MapData, u64>,
+    samplers: PerCpuArray<MapData, [u8; SAMPLER]>,
     vip_meta: Bytes<VIP_META>,
     ring_meta: HashMap<MapData, u32, [u8; RING_META]>,
     backend_meta: Bytes<BACKEND_META>,
@@ -56,6 +59,7 @@ pub struct Maps {
     reason_carried: Array<MapData, u64>,
     names: HashMap<MapData, u64, [u8; NAME]>,
     fragments: HashMap<MapData, [u8; FRAGMENT_KEY], [u8; FRAGMENT]>,
+    learned: HashMap<MapData, [u8; 16], [u8; size_of::<Learned>()]>,
 }
 
 /// The map form of a key.
@@ -128,6 +132,7 @@ impl Maps {
             directory: directory.into(),
             limits,
             untouched: u32::MAX,
+            writes: 0,
             vip_index: open!(HashMap "vip_index"),
             words: mmap("vip_state", &take("vip_state")?, limits.vips)?,
             rings: mmap("rings", &take("rings")?, limits.ring_blocks())?,
@@ -137,6 +142,7 @@ impl Maps {
             vip_counters: open!(PerCpuArray "vip_counters"),
             backend_counters: open!(PerCpuArray "backend_counters"),
             reasons: open!(PerCpuArray "reasons"),
+            samplers: open!(PerCpuArray "samplers"),
             vip_meta: open!(Array "vip_meta"),
             ring_meta: open!(HashMap "ring_meta"),
             backend_meta: open!(Array "backend_meta"),
@@ -145,6 +151,7 @@ impl Maps {
             reason_carried: open!(Array "reason_carried"),
             names: open!(HashMap "names"),
             fragments: open!(HashMap "fragments"),
+            learned: open!(HashMap "learned"),
         })
     }
 
@@ -161,6 +168,12 @@ impl Maps {
     /// Words shared with the program: heartbeat and self-test.
     pub fn shared(&self) -> Shared {
         self.state.read(0)
+    }
+
+    /// What the fabric's routers have said of paths, whatever its age and whoever's the SID.
+    pub fn learned(&self) -> Vec<(Sid, Learned)> {
+        let notes = self.learned.iter().filter_map(Result::ok);
+        notes.map(|(sid, learned)| (Sid(Ipv6Addr::from(sid)), bytemuck::cast(learned))).collect()
     }
 
     /// The slots of a ring.
@@ -249,6 +262,21 @@ impl Maps {
         self.reasons.get(&index, 0).map_or(0, |values| values.iter().sum::<u64>()) + carried
     }
 
+    /// Drop events for which the ring buffer had no room.
+    pub fn events_lost(&self) -> u64 {
+        let of = |reason: &Reason| {
+            let values = self.samplers.get(&(*reason as u32), 0).ok()?;
+            Some(values.iter().map(|value| bytemuck::cast::<_, Sampler>(*value).lost).sum::<u64>())
+        };
+        Reason::ALL.iter().filter_map(of).sum()
+    }
+
+    /// What first fragments have told.
+    pub fn fragments(&self) -> Fragments {
+        let known = self.fragments.iter().filter_map(Result::ok);
+        known.map(|(key, value)| (bytemuck::cast(key), bytemuck::cast(value))).collect()
+    }
+
     /// Adds the totals of another set of maps, which nothing counts into any more.
     pub fn carry_from(&mut self, old: &Self) -> Result<(), Error> {
         for reason in Reason::ALL {
@@ -275,16 +303,62 @@ impl Maps {
         Ok(())
     }
 
-    fn intern(&mut self, text: &str) -> Result<u64, Error> {
-        let id = name_id(text);
-        if self.names.get(&id, 0).is_err() {
-            let mut name = Name::zeroed();
-            let bytes = text.as_bytes();
-            let length = bytes.len().min(abi::NAME_LEN - 1);
-            name.text[..length].copy_from_slice(&bytes[..length]);
-            self.names.insert(id, name.text, 0).map_err(|e| Error::map("insert into", "names", e))?;
+    /// Writes of rules, rings, records and next hops since these maps were opened. Heartbeats and self-tests are none.
+    pub const fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// The numbers of these names, each written if it is new. When there is no room, those that nothing uses any more go.
+    fn intern<const N: usize>(&mut self, texts: [&str; N]) -> Result<[u64; N], Error> {
+        let missing: Vec<&str> =
+            texts.iter().copied().filter(|text| self.names.get(&name_id(text), 0).is_err()).collect();
+        if missing.iter().any(|text| self.write_name(text).is_err()) {
+            self.forget_unused_names(&texts)?;
+            for text in missing {
+                self.write_name(text).map_err(|e| Error::map("insert into", "names", e))?;
+            }
         }
-        Ok(id)
+        Ok(texts.map(name_id))
+    }
+
+    fn write_name(&mut self, text: &str) -> Result<(), MapError> {
+        let mut name = Name::zeroed();
+        let bytes = text.as_bytes();
+        let length = bytes.len().min(abi::NAME_LEN - 1);
+        name.text[..length].copy_from_slice(&bytes[..length]);
+        self.writes += 1;
+        self.names.insert(name_id(text), name.text, 0)
+    }
+
+    /// Removes the names that no VIP and no backend has, but for `wanted`.
+    fn forget_unused_names(&mut self, wanted: &[&str]) -> Result<(), Error> {
+        let mut used: HashSet<u64> = wanted.iter().map(|text| name_id(text)).collect();
+        for meta in self.backend_meta.iter() {
+            let meta: BackendMeta = bytemuck::cast(meta.map_err(|e| Error::map("read", "backend_meta", e))?);
+            used.extend([meta.vpc, meta.attachment, meta.node]);
+        }
+        for item in &self.vip_index {
+            let (key, index) = item.map_err(|e| Error::map("read", "vip_index", e))?;
+            if bytemuck::cast::<_, abi::VipKey>(key).proto != 0 {
+                let meta = self.vip_meta.get(&index, 0).map_err(|e| Error::map("read", "vip_meta", e))?;
+                used.insert(bytemuck::cast::<_, VipMeta>(meta).rule);
+            }
+        }
+        let unused: Vec<u64> = self.names.keys().flatten().filter(|id| !used.contains(id)).collect();
+        for id in unused {
+            self.names.remove(&id).map_err(|e| Error::map("delete from", "names", e))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what is noted of regions that no VIP's word names.
+    fn forget_unused_rings(&mut self) -> Result<(), Error> {
+        let used: HashSet<u32> = (0..self.limits.vips).map(|index| self.word(index).base()).collect();
+        let unused: Vec<u32> = self.ring_meta.keys().flatten().filter(|base| !used.contains(base)).collect();
+        for base in unused {
+            self.ring_meta.remove(&base).map_err(|e| Error::map("delete from", "ring_meta", e))?;
+        }
+        Ok(())
     }
 
     fn name(&self, id: u64) -> String {
@@ -375,12 +449,9 @@ impl Dataplane for Maps {
     }
 
     fn put_backend(&mut self, index: u32, record: &BackendRecord) -> Result<(), Error> {
-        let meta = BackendMeta {
-            addr: mapped(record.id.address).octets(),
-            vpc: self.intern(&record.id.vpc)?,
-            attachment: self.intern(&record.id.attachment)?,
-            node: self.intern(&record.node)?,
-        };
+        let [vpc, attachment, node] = self.intern([&record.id.vpc, &record.id.attachment, &record.node])?;
+        let meta = BackendMeta { addr: mapped(record.id.address).octets(), vpc, attachment, node };
+        self.writes += 1;
         self.backends.write(index, abi::Backend { sid: record.sid.0.octets(), ..abi::Backend::default() });
         self.backend_counters
             .set(index, zeros()?, 0)
@@ -393,6 +464,7 @@ impl Dataplane for Maps {
     }
 
     fn clear_backend(&mut self, index: u32) -> Result<(), Error> {
+        self.writes += 1;
         self.backend_meta
             .set(index, [0; BACKEND_META], 0)
             .map_err(|e| Error::map("clear", "backend_meta", e))?;
@@ -406,8 +478,13 @@ impl Dataplane for Maps {
             value.slot[..part.len()].copy_from_slice(part);
             self.rings.write(block, value);
         }
+        self.writes += 1;
         let meta = RingMeta { ring_key: record.ring_key, digest: record.digest };
         let meta: [u8; RING_META] = bytemuck::cast(meta);
+        if self.ring_meta.insert(base, meta, 0).is_ok() {
+            return Ok(());
+        }
+        self.forget_unused_rings()?;
         self.ring_meta.insert(base, meta, 0).map_err(|e| Error::map("insert into", "ring_meta", e))
     }
 
@@ -418,18 +495,21 @@ impl Dataplane for Maps {
     }
 
     fn put_vip(&mut self, index: u32, record: &VipRecord) -> Result<(), Error> {
-        let meta =
-            VipMeta { key: encode_key(record.key), pad: 0, rule: self.intern(&record.rule.to_string())? };
+        let [rule] = self.intern([&record.rule.to_string()])?;
+        let meta = VipMeta { key: encode_key(record.key), pad: 0, rule };
+        self.writes += 1;
         let meta: [u8; VIP_META] = bytemuck::cast(meta);
         self.vip_meta.set(index, meta, 0).map_err(|e| Error::map("write", "vip_meta", e))
     }
 
     fn set_word(&mut self, index: u32, word: VipWord) -> Result<(), Error> {
+        self.writes += 1;
         self.words.store_u64(index, 0, word.0);
         Ok(())
     }
 
     fn clear_vip(&mut self, index: u32) -> Result<(), Error> {
+        self.writes += 1;
         self.words.store_u64(index, 0, 0);
         if index >= self.untouched {
             self.untouched = index + 1;
@@ -441,38 +521,54 @@ impl Dataplane for Maps {
 
     fn insert_key(&mut self, key: VipKey, index: u32) -> Result<(), Error> {
         const BPF_NOEXIST: u64 = 1;
+        self.writes += 1;
         let key: [u8; KEY] = bytemuck::cast(encode_key(key));
         self.vip_index.insert(key, index, BPF_NOEXIST).map_err(|e| Error::map("insert into", "vip_index", e))
     }
 
     fn delete_key(&mut self, key: VipKey) -> Result<(), Error> {
+        self.writes += 1;
         let key: [u8; KEY] = bytemuck::cast(encode_key(key));
         self.vip_index.remove(&key).map_err(|e| Error::map("delete from", "vip_index", e))
     }
 
     fn insert_owner(&mut self, address: IpAddr) -> Result<(), Error> {
         const BPF_NOEXIST: u64 = 1;
+        self.writes += 1;
         let key: [u8; KEY] = bytemuck::cast(encode_owner(address));
         self.vip_index.insert(key, 0, BPF_NOEXIST).map_err(|e| Error::map("insert into", "vip_index", e))
     }
 
     fn delete_owner(&mut self, address: IpAddr) -> Result<(), Error> {
+        self.writes += 1;
         let key: [u8; KEY] = bytemuck::cast(encode_owner(address));
         self.vip_index.remove(&key).map_err(|e| Error::map("delete from", "vip_index", e))
     }
 
     fn put_hop(&mut self, index: u32, hop: NextHop) -> Result<(), Error> {
+        self.writes += 1;
         self.hops.write(index, hop);
         Ok(())
     }
 
     fn set_hops(&mut self, backend: u32, hops: u32) -> Result<(), Error> {
+        self.writes += 1;
         self.backends.store_u32(backend, std::mem::offset_of!(abi::Backend, nh), hops);
         Ok(())
     }
 
     fn hops_of(&self, backend: u32) -> u32 {
         self.backends.read(backend).nh
+    }
+
+    fn set_path_mtu(&mut self, backend: u32, mtu: u32) -> Result<(), Error> {
+        self.writes += 1;
+        self.backends.store_u32(backend, std::mem::offset_of!(abi::Backend, pmtu), mtu);
+        Ok(())
+    }
+
+    fn path_mtu(&self, backend: u32) -> u32 {
+        self.backends.read(backend).pmtu
     }
 
     fn hop(&self, index: u32) -> NextHop {

@@ -3,6 +3,9 @@
 //! A restart finds its maps by the tag of their directory, adopts them and replaces the program in the slot. A build with
 //! another layout, or other limits, finds none: it fills a new set while the old program serves from the old one, then flips.
 
+mod capture;
+mod events;
+mod live;
 mod maps;
 mod mmap;
 mod pins;
@@ -14,8 +17,11 @@ use std::time::Duration;
 
 use aya::programs::{ProgramInfo, TestRun as _, TestRunAttrs, TestRunOptions, Xdp};
 use aya::{Ebpf, EbpfLoader};
+pub use capture::{CaptureFrames, CaptureRing, RawFrame};
+pub use events::{DropEvents, RawDrop, wall_clock};
+pub use live::{LiveProgram, TraceRun};
 pub use maps::{Maps, encode_key, encode_owner};
-pub use pins::Pins;
+pub use pins::{Pins, memory};
 pub use root::{Mode, Root, attached_program};
 use weir_bpf::abi;
 
@@ -43,6 +49,8 @@ pub struct Params {
     pub mode: Mode,
     /// The program's constants; `role` is set for each interface.
     pub constants: abi::Config,
+    /// What is watched: the program's other constants.
+    pub watch: abi::Watch,
 }
 
 /// What is attached to one interface.
@@ -61,6 +69,8 @@ pub struct Bpf {
     replaced: Vec<PathBuf>,
     active: bool,
     adopted: bool,
+    params: Params,
+    capture: Option<capture::Capture>,
 }
 
 /// One interface as `weir show node` and readiness see it.
@@ -104,7 +114,9 @@ impl Bpf {
         replaced.retain(|set| *set != directory && attachments.iter().any(|a| serves(set, &a.root)));
         let adopted = complete && attachments.iter().all(|a| serves(&directory, &a.root));
         let active = false;
-        let mut this = Self { pins, attachments, directory, maps: Some(maps), replaced, active, adopted };
+        let (maps, params, capture) = (Some(maps), params.clone(), None);
+        let mut this =
+            Self { pins, attachments, directory, maps, replaced, active, adopted, params, capture };
         drop(lock);
         if this.replaced.is_empty() {
             this.activate()?;
@@ -142,6 +154,8 @@ impl Bpf {
             std::fs::rename(&fresh, &path).map_err(|e| Error::io("rename the pin", &path, e))?;
             let fd = program.fd().map_err(|e| Error::Load { program: "lb", reason: chain(&e) })?;
             attachment.root.set(abi::SLOT_LB, fd)?;
+            // Of a daemon that ended while it captured.
+            let _ = std::fs::remove_file(capture::pin(&self.directory, attachment.root.interface()));
         }
         self.active = true;
         drop(lock);
@@ -166,13 +180,10 @@ impl Bpf {
 
     /// Link and slot of every interface, read from the kernel.
     pub fn status(&self) -> Vec<InterfaceStatus> {
-        let status = |a: &Attachment| {
-            let loaded = pinned_id(&self.directory, a.root.interface());
-            InterfaceStatus {
-                name: a.root.interface().into(),
-                attached: a.root.attached(),
-                in_slot: loaded.is_some() && loaded == a.root.program(abi::SLOT_LB),
-            }
+        let status = |a: &Attachment| InterfaceStatus {
+            name: a.root.interface().into(),
+            attached: a.root.attached(),
+            in_slot: serves(&self.directory, &a.root),
         };
         self.attachments.iter().map(status).collect()
     }
@@ -260,6 +271,13 @@ impl TestRig {
         Ok(TestOutcome { action: result.return_value, frame: out, duration: result.duration })
     }
 
+    /// Runs a frame as `weir trace` does: no counter and no state changes.
+    pub fn trace(&mut self, ingress: u32, frame: &[u8]) -> Result<TraceRun, Error> {
+        let program = program(&mut self.object, "lb")?;
+        let fd = program.fd().map_err(|e| Error::Load { program: "lb", reason: chain(&e) })?;
+        live::trace(std::os::fd::AsFd::as_fd(fd), ingress, frame)
+    }
+
     /// Sets the heartbeat, as a daemon would.
     pub fn beat(&mut self) -> Result<(), Error> {
         beat(&mut self.object)
@@ -299,11 +317,25 @@ fn load(directory: &Path, root: &Root, params: &Params, role: u32) -> Result<Ebp
 }
 
 fn load_object(directory: &Path, root: Option<&Path>, params: &Params, role: u32) -> Result<Ebpf, Error> {
+    load_with(EbpfLoader::new(), weir_bpf::lb_object(), directory, root, params, role)
+}
+
+/// Loads a build of the load balancer on the maps of a set; `loader` knows already what only this build has.
+fn load_with(
+    loader: EbpfLoader<'_>,
+    object: &[u8],
+    directory: &Path,
+    root: Option<&Path>,
+    params: &Params,
+    role: u32,
+) -> Result<Ebpf, Error> {
     let constants = abi::Config { role, ..params.constants };
-    let mut loader = EbpfLoader::new();
+    // Behind what it borrows, so that it goes first.
+    let mut loader = loader;
     // The programs relocate nothing against the kernel's types; reading those takes longer than all the rest.
     loader.btf(None);
     loader.override_global("weir_cfg", bytemuck::bytes_of(&constants), true);
+    loader.override_global("weir_watch", bytemuck::bytes_of(&params.watch), true);
     for spec in pins::specs(&params.limits) {
         loader.map_max_entries(spec.name, spec.entries);
         loader.map_pin_path(spec.name, directory.join(spec.name));
@@ -311,22 +343,19 @@ fn load_object(directory: &Path, root: Option<&Path>, params: &Params, role: u32
     if let Some(root) = root {
         loader.map_pin_path("slots", root.join("slots"));
     }
-    let mut object =
-        loader.load(weir_bpf::lb_object()).map_err(|e| Error::Load { program: "lb", reason: chain(&e) })?;
+    let mut object = loader.load(object).map_err(|e| Error::Load { program: "lb", reason: chain(&e) })?;
     for name in ["lb", "beat"] {
         program(&mut object, name)?.load().map_err(|e| Error::Load { program: name, reason: chain(&e) })?;
     }
     Ok(object)
 }
 
-/// Id of the program that a set of maps has pinned for an interface.
-fn pinned_id(set: &Path, interface: &str) -> Option<u32> {
-    ProgramInfo::from_pin(set.join(format!("lb-{}", pins::pin_name(interface)))).ok().map(|info| info.id())
-}
-
-/// Whether the program in the slot is the one that uses this set of maps.
+/// Whether the program in the slot is one that uses this set of maps: the plain one, or the one that captures.
 fn serves(set: &Path, root: &Root) -> bool {
-    pinned_id(set, root.interface()).is_some_and(|id| root.program(abi::SLOT_LB) == Some(id))
+    let plain = set.join(format!("lb-{}", pins::pin_name(root.interface())));
+    let ours = [plain, capture::pin(set, root.interface())];
+    let mut ids = ours.iter().filter_map(|path| ProgramInfo::from_pin(path).ok()).map(|info| info.id());
+    root.program(abi::SLOT_LB).is_some_and(|in_slot| ids.any(|id| id == in_slot))
 }
 
 /// Limits that a set of maps was made with, read from the maps.
@@ -366,6 +395,11 @@ pub fn serving_set(pins: &Pins, interfaces: &[String]) -> Result<Option<PathBuf>
 /// Name of an interface of the calling thread's network namespace, for people.
 pub fn interface_name(index: u32) -> Option<String> {
     sys::interface_name(index)
+}
+
+/// The kernel's monotonic clock, nanoseconds: the one that `bpf_ktime_get_coarse_ns` reads more coarsely.
+pub fn monotonic_ns() -> u64 {
+    sys::monotonic_ns()
 }
 
 /// A time in the kernel's jiffies, at least one unless it is zero.

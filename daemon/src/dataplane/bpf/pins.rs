@@ -3,6 +3,7 @@
 //! ```text
 //! <pins>/maps-<tag>/<map>            one set of maps; the tag states layout version and limits
 //! <pins>/maps-<tag>/lb-<interface>   the program that uses them on an interface
+//! <pins>/maps-<tag>/{capture-<interface>,captures}   while somebody captures: the program in the slot, what it writes to
 //! <pins>/root-v1/<interface>/{slots,program,link}   shared with other owners, frozen
 //! ```
 
@@ -13,8 +14,9 @@ use std::path::{Path, PathBuf};
 use aya::maps::MapData;
 use sha2::{Digest as _, Sha256};
 use weir_bpf::abi::{
-    Backend, BackendMeta, Bucket, Counter, Fragment, FragmentKey, LAYOUT_VERSION, Name, NextHop, ROOT_SLOTS,
-    ROOT_VERSION, Reason, RingBlock, RingMeta, Shared, VipKey, VipMeta,
+    Backend, BackendMeta, Bucket, Counter, EVENT_RING, Fragment, FragmentKey, LAYOUT_VERSION,
+    LEARNED_ENTRIES, Learned, Name, NextHop, ROOT_SLOTS, ROOT_VERSION, Reason, RingBlock, RingMeta, Sampler,
+    Shared, VipKey, VipMeta,
 };
 
 use super::sys;
@@ -25,6 +27,7 @@ const ARRAY: u32 = 2;
 const PROG_ARRAY: u32 = 3;
 const PERCPU_ARRAY: u32 = 6;
 const LRU_HASH: u32 = 9;
+const RINGBUF: u32 = 27;
 const NO_PREALLOC: u32 = 1;
 const MMAPABLE: u32 = 1 << 10;
 
@@ -52,7 +55,8 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
         MapSpec { name, kind, key: size_of::<K>() as u32, value: size_of::<V>() as u32, flags, entries }
     }
     let reasons = Reason::ALL.len() as u32;
-    let names = limits.backends.saturating_mul(2).saturating_add(limits.vips);
+    // A backend may be alone in its VPC, on its attachment and on its node.
+    let names = limits.backends.saturating_mul(3).saturating_add(limits.vips);
     vec![
         // Each key may be the only one of its address, whose ownership is an entry too, and lead the address's fragments.
         spec::<VipKey, u32>("vip_index", HASH, 0, limits.vips.saturating_mul(3)),
@@ -65,15 +69,25 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
         spec::<u32, Counter>("backend_counters", PERCPU_ARRAY, 0, limits.backends),
         spec::<u32, u64>("reasons", PERCPU_ARRAY, 0, reasons),
         spec::<u32, Bucket>("buckets", PERCPU_ARRAY, 0, 1),
+        spec::<u32, Sampler>("samplers", PERCPU_ARRAY, 0, reasons),
+        spec::<(), ()>("events", RINGBUF, 0, EVENT_RING),
         spec::<u32, VipMeta>("vip_meta", ARRAY, 0, limits.vips),
-        spec::<u32, RingMeta>("ring_meta", HASH, NO_PREALLOC, limits.vips),
+        // While rings are replaced, the old ones are noted too.
+        spec::<u32, RingMeta>("ring_meta", HASH, NO_PREALLOC, limits.vips.saturating_mul(2)),
         spec::<u32, BackendMeta>("backend_meta", ARRAY, 0, limits.backends),
         spec::<u32, Counter>("vip_carried", ARRAY, 0, limits.vips),
         spec::<u32, Counter>("backend_carried", ARRAY, 0, limits.backends),
         spec::<u32, u64>("reason_carried", ARRAY, 0, reasons),
         spec::<u64, Name>("names", HASH, NO_PREALLOC, names),
         spec::<FragmentKey, Fragment>("fragments", LRU_HASH, 0, limits.fragments),
+        spec::<[u8; 16], Learned>("learned", LRU_HASH, 0, LEARNED_ENTRIES),
     ]
+}
+
+/// Bytes of kernel memory that a set of maps takes when it is made, on a machine with so many CPUs; `docs/limits.md` has it as
+/// a formula. Names and notes of rings add what is in use.
+pub fn memory(limits: &Limits, cpus: u32) -> u64 {
+    specs(limits).iter().map(|spec| spec.bytes(u64::from(cpus))).sum()
 }
 
 /// The root's slot array.
@@ -82,6 +96,26 @@ pub(super) fn slots_spec() -> MapSpec {
 }
 
 impl MapSpec {
+    /// Bytes before the first element is inserted (`kernel/bpf/arraymap.c`, `kernel/bpf/hashtab.c`).
+    fn bytes(&self, cpus: u64) -> u64 {
+        /// Head of a hash element, and one bucket.
+        const ELEMENT: u64 = 48;
+        const BUCKET: u64 = 16;
+        let entries = u64::from(self.entries);
+        let (key, value) =
+            (u64::from(self.key.next_multiple_of(8)), u64::from(self.value.next_multiple_of(8)));
+        match self.kind {
+            ARRAY => entries * value,
+            // A pointer to the CPUs' copies.
+            PERCPU_ARRAY => entries * (8 + value * cpus),
+            _ => {
+                let elements =
+                    if self.flags & NO_PREALLOC == 0 { entries * (ELEMENT + key + value) } else { 0 };
+                entries.next_power_of_two() * BUCKET + elements
+            }
+        }
+    }
+
     /// Opens the pin in `directory` and compares all that the kernel tells of it; aya would adopt any map.
     pub(super) fn open(&self, directory: &Path) -> Result<MapData, Error> {
         let path = directory.join(self.name);

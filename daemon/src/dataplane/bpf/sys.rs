@@ -12,6 +12,7 @@ use std::path::Path;
 
 const BPF_MAP_LOOKUP_ELEM: libc::c_int = 1;
 const BPF_OBJ_GET: libc::c_int = 7;
+const BPF_PROG_TEST_RUN: libc::c_int = 10;
 const BPF_OBJ_GET_INFO_BY_FD: libc::c_int = 15;
 /// `BPF_FS_MAGIC` of linux/magic.h.
 const BPF_FS_MAGIC: i64 = 0xcafe_4a11;
@@ -30,6 +31,24 @@ struct ObjectGet {
     path: u64,
     fd: u32,
     flags: u32,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct TestRun {
+    program: u32,
+    result: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    ctx_size_in: u32,
+    ctx_size_out: u32,
+    ctx_in: u64,
+    ctx_out: u64,
+    rest: [u32; 4],
 }
 
 #[repr(C)]
@@ -96,6 +115,35 @@ pub(super) fn program_in_slot(array: BorrowedFd<'_>, slot: u32) -> io::Result<Op
     }
 }
 
+/// Runs a program once on data of the caller's, in a context of the caller's (`BPF_PROG_TEST_RUN`); aya takes no program that it
+/// has not loaded or found pinned. Returns the program's answer, and how many bytes of `output` are filled.
+pub(super) fn test_run(
+    program: BorrowedFd<'_>,
+    input: &[u8],
+    output: &mut [u8],
+    context: &[u8],
+) -> io::Result<(u32, usize)> {
+    let mut attr = TestRun {
+        program: program.as_raw_fd() as u32,
+        data_size_in: input.len() as u32,
+        data_size_out: output.len() as u32,
+        data_in: input.as_ptr() as u64,
+        data_out: output.as_mut_ptr() as u64,
+        repeat: 1,
+        ctx_size_in: context.len() as u32,
+        ctx_in: context.as_ptr() as u64,
+        ..TestRun::default()
+    };
+    // SAFETY: `attr` is a live value of the length passed, and its pointers lead to buffers of the lengths beside them; the
+    // kernel writes to `attr` and to `output` alone.
+    let done =
+        unsafe { libc::syscall(libc::SYS_bpf, BPF_PROG_TEST_RUN, &raw mut attr, size_of::<TestRun>()) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok((attr.result, attr.data_size_out as usize))
+}
+
 /// Interface of an XDP link (0 once the interface is gone) and the id of its program.
 pub(super) fn xdp_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let mut info = LinkInfo::default();
@@ -143,6 +191,14 @@ pub(super) fn lock(directory: &std::fs::File) -> io::Result<()> {
     // SAFETY: a live descriptor.
     let result = unsafe { libc::flock(directory.as_raw_fd(), libc::LOCK_EX) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The clock of the programs, `bpf_ktime_get_ns`: nanoseconds of `CLOCK_MONOTONIC`.
+pub(super) fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the answer; this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 /// The kernel's jiffies a second (`CONFIG_HZ`): its coarse clocks advance by one jiffy (`KTIME_LOW_RES`).

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
@@ -68,6 +70,7 @@ pub struct NextHopUpdate {
 #[derive(Debug)]
 pub struct Monitor {
     sids: mpsc::UnboundedSender<BTreeSet<Sid>>,
+    route_changes: Arc<AtomicU64>,
     _task: AbortOnDropHandle<()>,
 }
 
@@ -77,8 +80,20 @@ impl Monitor {
     pub fn spawn(interfaces: BTreeSet<String>) -> (Self, mpsc::Receiver<NextHopUpdate>) {
         let (sids, watched) = mpsc::unbounded_channel();
         let (updates, receiver) = mpsc::channel(1);
-        let task = Task { watch: Watch::new(interfaces), watched, updates, waiting: Changes::new() };
-        (Self { sids, _task: AbortOnDropHandle::new(tokio::spawn(task.run())) }, receiver)
+        let route_changes = Arc::new(AtomicU64::new(0));
+        let task = Task {
+            watch: Watch::new(interfaces),
+            watched,
+            updates,
+            waiting: Changes::new(),
+            route_changes: Arc::clone(&route_changes),
+        };
+        (Self { sids, route_changes, _task: AbortOnDropHandle::new(tokio::spawn(task.run())) }, receiver)
+    }
+
+    /// Counts the changes of routes that the kernel has told, whether or not they concern a SID.
+    pub fn route_changes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.route_changes)
     }
 
     /// Sets the SIDs to watch. Each new one is told once, even when it leads nowhere; one that goes is not told again.
@@ -95,6 +110,7 @@ struct Task {
     updates: mpsc::Sender<NextHopUpdate>,
     /// What the receiver has not taken yet; a later resolution of a SID replaces the earlier.
     waiting: Changes,
+    route_changes: Arc<AtomicU64>,
 }
 
 impl Task {
@@ -139,6 +155,9 @@ impl Task {
                     if batch.lost || self.link_flapped(&batch.events) {
                         resync_at = resync_at.min(Instant::now() + SETTLE);
                     }
+                    let route = |e: &&FibEvent| matches!(e, FibEvent::Route(..) | FibEvent::RouteGone(..));
+                    let routes = batch.events.iter().filter(route).count() as u64;
+                    self.route_changes.fetch_add(routes, Ordering::Relaxed);
                     let changes = self.watch.apply(batch.events);
                     self.tell(changes);
                 }

@@ -12,7 +12,8 @@ use rustbgpd_wire::{
     Safi, UpdateMessage,
 };
 
-use crate::route::{RouteAttributes, Routes};
+use crate::model::Families;
+use crate::route::{PeerConfig, RouteAttributes, Routes};
 
 /// LOCAL_PREF for iBGP peers: the usual default, equal at every gateway so that all share the load.
 const LOCAL_PREF: u32 = 100;
@@ -39,22 +40,27 @@ pub(super) struct Encoding {
 }
 
 impl Encoding {
-    /// `local` is the session's own address, which becomes the next hop.
-    pub(super) fn new(asn: u32, local: IpAddr, session: &NegotiatedSession) -> Self {
+    /// `local` is the session's own address, which becomes the next hop of a family that the peer's settings give none.
+    pub(super) fn new(asn: u32, local: IpAddr, peer: &PeerConfig, session: &NegotiatedSession) -> Self {
         let negotiated = |afi| session.negotiated_families.contains(&(afi, Safi::Unicast));
         let extended = session.extended_nexthop_families.contains_key(&(Afi::Ipv4, Safi::Unicast));
-        let ipv4 = match local {
-            IpAddr::V4(next_hop) if negotiated(Afi::Ipv4) => Carriage::Body(next_hop),
-            IpAddr::V6(_) if negotiated(Afi::Ipv4) && extended => Carriage::Multiprotocol(local),
-            _ => Carriage::None,
+        let ipv4 = match peer.next_hop_ipv4.map_or(local, IpAddr::V4) {
+            _ if !negotiated(Afi::Ipv4) => Carriage::None,
+            IpAddr::V4(next_hop) => Carriage::Body(next_hop),
+            IpAddr::V6(_) if extended => Carriage::Multiprotocol(local),
+            IpAddr::V6(_) => Carriage::None,
         };
-        let ipv6 = if local.is_ipv6() && negotiated(Afi::Ipv6) {
-            Carriage::Multiprotocol(local)
-        } else {
-            Carriage::None
+        let ipv6 = match peer.next_hop_ipv6.map_or(local, IpAddr::V6) {
+            next_hop @ IpAddr::V6(_) if negotiated(Afi::Ipv6) => Carriage::Multiprotocol(next_hop),
+            _ => Carriage::None,
         };
         let internal = session.peer_asn == asn;
         Self { asn, internal, four_octet_as: session.four_octet_as, ipv4, ipv6 }
+    }
+
+    /// Families that travel at all.
+    pub(super) fn carries(&self) -> Families {
+        Families { ipv4: self.ipv4 != Carriage::None, ipv6: self.ipv6 != Carriage::None }
     }
 
     fn carriage(&self, afi: Afi) -> Carriage {
@@ -230,6 +236,11 @@ impl AdjRibOut {
             self.announce.pop_front();
         }
         Ok(Some(update))
+    }
+
+    /// Families of which routes can be sent.
+    pub(super) fn carries(&self) -> Families {
+        self.encoding.carries()
     }
 
     /// Routes sent and not withdrawn.

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use rustbgpd_wire::{Message, decode_message, encode_message};
 
 use super::*;
+use crate::route::bgp::test_support::peer;
 use crate::route::config::LargeCommunity as Large;
 
 const EXTERNAL: u32 = 65000;
@@ -23,7 +24,11 @@ fn session(peer_asn: u32, extended_next_hop: bool) -> NegotiatedSession {
 }
 
 fn rib(peer_asn: u32, local: &str, extended_next_hop: bool) -> AdjRibOut {
-    AdjRibOut::new(Encoding::new(OWN, local.parse().unwrap(), &session(peer_asn, extended_next_hop)))
+    rib_of(&peer(), peer_asn, local, extended_next_hop)
+}
+
+fn rib_of(peer: &PeerConfig, peer_asn: u32, local: &str, extended_next_hop: bool) -> AdjRibOut {
+    AdjRibOut::new(Encoding::new(OWN, local.parse().unwrap(), peer, &session(peer_asn, extended_next_hop)))
 }
 
 fn attributes(communities: &[u32]) -> Arc<RouteAttributes> {
@@ -161,6 +166,71 @@ fn ipv4_travels_in_the_body_over_ipv4_and_by_rfc_8950_over_ipv6_and_not_at_all_w
         rib.want(Routes::new());
         peer.take_all(&mut rib);
         assert!(peer.routes.is_empty(), "{local}: withdrawn the same way");
+    }
+}
+
+/// Both families on a session of either, with next hops from the configuration: each in the form that the router understands
+/// without RFC 8950.
+#[test]
+fn a_configured_next_hop_makes_a_session_carry_the_other_family() {
+    let v4 = IpNet::from(IpAddr::from([203, 0, 113, 7]));
+    let routes: Routes = [(v4, attributes(&[])), (v6(1), attributes(&[]))].into();
+    let mut with = peer();
+    with.next_hop_ipv4 = Some([192, 0, 2, 9].into());
+    with.next_hop_ipv6 = Some("2001:db8:11::9".parse().unwrap());
+    for local in ["192.0.2.2", "2001:db8:11::2"] {
+        for extended in [false, true] {
+            let mut rib = rib_of(&with, EXTERNAL, local, extended);
+            assert_eq!(rib.carries(), Families { ipv4: true, ipv6: true });
+            let mut peer = Peer::default();
+            rib.want(routes.clone());
+            peer.take_all(&mut rib);
+            assert_eq!((peer.routes.len(), rib.unsendable()), (2, 0), "{local} {extended}");
+            for (prefix, attributes) in &peer.routes {
+                let body = attributes.iter().find_map(|a| match a {
+                    PathAttribute::NextHop(n) => Some(*n),
+                    _ => None,
+                });
+                let multiprotocol = attributes.iter().find_map(|a| match a {
+                    PathAttribute::MpReachNlri(r) => Some(r.next_hop),
+                    _ => None,
+                });
+                let want = match prefix {
+                    Prefix::V4(_) => (with.next_hop_ipv4, None),
+                    Prefix::V6(_) => (None, with.next_hop_ipv6.map(IpAddr::V6)),
+                };
+                assert_eq!((body, multiprotocol), want, "{local} {extended} {prefix}");
+            }
+            rib.want(Routes::new());
+            peer.take_all(&mut rib);
+            assert!(peer.routes.is_empty(), "{local}: withdrawn the same way");
+        }
+        let without = rib_of(&super::super::test_support::peer(), EXTERNAL, local, false);
+        let ipv4 = local.starts_with("192");
+        assert_eq!(without.carries(), Families { ipv4, ipv6: !ipv4 });
+    }
+    // What the router has not negotiated no next hop brings it.
+    let mut ipv6_only = session(EXTERNAL, false);
+    ipv6_only.negotiated_families.retain(|f| f.0 == Afi::Ipv6);
+    let encoding = Encoding::new(OWN, "2001:db8:11::2".parse().unwrap(), &with, &ipv6_only);
+    assert_eq!(encoding.carries(), Families { ipv4: false, ipv6: true });
+}
+
+/// What the host routes of IPv4 take is less than what is kept free: a message holds some 800 of them.
+#[test]
+fn ten_thousand_ipv4_host_routes_fill_each_update_in_either_form() {
+    let v4 = |n: u32| IpNet::from(IpAddr::from(std::net::Ipv4Addr::from(0xcb00_7100 + n)));
+    for (local, extended) in [("192.0.2.2", false), ("2001:db8:11::2", true)] {
+        let mut rib = rib(EXTERNAL, local, extended);
+        let mut peer = Peer::default();
+        rib.want((0..10_000).map(|n| (v4(n), attributes(&[1]))).collect());
+        let sizes = peer.take_all(&mut rib);
+        assert!(sizes.iter().all(|&(length, _, _)| length <= 4096), "{local}");
+        let (_, full) = sizes.split_last().unwrap();
+        assert!(full.iter().all(|&(_, add, _)| add >= 780), "{local}: {sizes:?}");
+        rib.want(Routes::new());
+        assert!(peer.take_all(&mut rib).iter().all(|&(length, _, _)| length <= 4096), "{local}");
+        assert!(peer.routes.is_empty(), "{local}");
     }
 }
 

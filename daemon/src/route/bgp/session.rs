@@ -289,6 +289,7 @@ impl Session {
         if let Some(established) = &self.established {
             let negotiated = &established.negotiated;
             status.established_since = Some(established.since_wall);
+            status.carries = established.rib.carries();
             status.advertised = established.rib.sent() as u64;
             status.unsendable = established.rib.unsendable() as u64;
             status.graceful_restart = keeps_routes(negotiated).then_some(PeerRestart {
@@ -402,7 +403,7 @@ impl Session {
         if !keeps_routes(&negotiated) {
             self.settlement.forgotten();
         }
-        let encoding = Encoding::new(self.speaker.asn, self.local, &negotiated);
+        let encoding = Encoding::new(self.speaker.asn, self.local, &self.peer, &negotiated);
         self.established = Some(Established {
             negotiated,
             since: now,

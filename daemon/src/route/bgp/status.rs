@@ -4,6 +4,7 @@ use rustbgpd_fsm::SessionState;
 use rustbgpd_wire::NotificationMessage;
 use rustbgpd_wire::notification::{description, extract_shutdown_communication};
 
+use crate::model::Families;
 use crate::route::{PeerConfig, PeerState, PeerStatus, RestartFlags};
 
 /// A peer that has not been dialled.
@@ -16,6 +17,7 @@ pub(super) fn initial(peer: &PeerConfig) -> PeerStatus {
         state: PeerState::Idle,
         established_since: None,
         established_count: 0,
+        carries: Families::default(),
         advertised: 0,
         unsendable: 0,
         received: 0,

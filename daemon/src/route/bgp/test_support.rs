@@ -10,6 +10,8 @@ pub(super) fn peer() -> PeerConfig {
         address: "2001:db8:11::1".parse().unwrap(),
         port: 179,
         local_address: "2001:db8:11::2".parse().unwrap(),
+        next_hop_ipv4: None,
+        next_hop_ipv6: None,
         asn: 65000,
         role: PeerRole::Upstream,
         password: None,

@@ -99,6 +99,32 @@ fn a_file_that_is_new_and_bad_later_does_not_undo_synced() {
 }
 
 #[test]
+fn a_rules_ring_size_is_refused_when_it_changes_and_taken_when_the_rule_is_made_anew() {
+    let dir = Dir::new();
+    let sized = |size: u32, backends: &[&str]| {
+        rule("a", VIP, "vpc-a", backends)
+            .replace("  port: 443\n", &format!("  port: 443\n  ringSize: {size}\n"))
+    };
+    dir.write("a.yaml", &sized(4093, &["fd00::1"]));
+    let mut files = dir.files();
+    dir.write("a.yaml", &sized(16381, &["fd00::1", "fd00::2"]));
+    assert!(files.refresh(["a.yaml"]));
+    assert_eq!(backends(&files, "a"), Some(1), "the last good version stays whole");
+    let words = files.snapshot().1[0].to_string();
+    let want = "a.yaml:12: spec.ringSize: 16381 is immutable and was 4093: another ring moves nine flows in ten; write 4093, or remove the rule and make it anew";
+    assert!(words.ends_with(want), "{words}");
+    // The default is a size like another.
+    dir.write("a.yaml", &rule("a", VIP, "vpc-a", &["fd00::1", "fd00::2"]));
+    assert!(files.refresh(["a.yaml"]));
+    assert_eq!((backends(&files, "a"), files.snapshot().1.len()), (Some(2), 0));
+    std::fs::remove_file(dir.0.path().join("a.yaml")).unwrap();
+    files.refresh(["a.yaml"]);
+    dir.write("a.yaml", &sized(16381, &["fd00::1", "fd00::2"]));
+    assert!(files.refresh(["a.yaml"]));
+    assert_eq!((backends(&files, "a"), files.snapshot().1.len()), (Some(2), 0));
+}
+
+#[test]
 fn a_removed_file_takes_its_object_with_it() {
     let dir = Dir::new();
     dir.write("a.yaml", &rule("a", VIP, "vpc-a", &["fd00::1"]));

@@ -3,6 +3,7 @@
 mod addresses;
 mod delivery;
 mod errors;
+mod fabric;
 mod fragments;
 mod headers;
 mod icmp;
@@ -36,6 +37,7 @@ pub fn all(world: &World) -> Vec<Case> {
     ipv4::add(&mut table);
     ipv4_size::add(&mut table);
     ipv4_icmp::add(&mut table);
+    fabric::add(&mut table);
     table.cases
 }
 
@@ -128,6 +130,7 @@ impl Table<'_> {
             vip: Some((rule.vip, counter)),
             backend: Some((index, counter)),
             selftest_seen: 0,
+            learned: None,
         }
     }
 }
