@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 use crate::network_rule::{Affinity, Health, HealthCheckType, OnAllDown};
+use crate::service_vip_binding::{Delivery, EgressKind};
 use crate::vpc_endpoint::Function;
 
 /// What every checked object keeps of its metadata.
@@ -133,6 +134,35 @@ pub enum SidSource {
     },
 }
 
+/// A binding that holds what it must.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckedBinding {
+    /// Who it is.
+    pub id: Identity,
+    /// Node that carries it out.
+    pub node: Arc<str>,
+    /// The VIP.
+    pub vip: IpAddr,
+    /// Protocol.
+    pub transport: Transport,
+    /// Port of VIP and backend.
+    pub port: u16,
+    /// The endpoint's own address inside its VPC.
+    pub backend: IpAddr,
+    /// What the endpoint's interface is.
+    pub egress: EgressKind,
+    /// VPC, when it is said.
+    pub vpc: Option<Arc<str>>,
+    /// Attachment of the VPC, when it is said.
+    pub attachment: Option<Arc<str>>,
+    /// Host side of the endpoint's interface, when it is said.
+    pub interface: Option<Arc<str>>,
+    /// Path of the endpoint's network namespace, when the VIP is to be placed there.
+    pub namespace: Option<Arc<str>>,
+    /// How the VIP gets there.
+    pub delivery: Delivery,
+}
+
 /// A checked object of any kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckedObject {
@@ -140,6 +170,8 @@ pub enum CheckedObject {
     Rule(CheckedRule),
     /// An endpoint.
     Endpoint(CheckedEndpoint),
+    /// A VIP's delivery to an endpoint.
+    Binding(CheckedBinding),
 }
 
 impl CheckedObject {
@@ -148,6 +180,7 @@ impl CheckedObject {
         match self {
             Self::Rule(_) => Kind::NetworkRule,
             Self::Endpoint(_) => Kind::VPCEndpoint,
+            Self::Binding(_) => Kind::ServiceVIPBinding,
         }
     }
     /// Who it is.
@@ -155,6 +188,7 @@ impl CheckedObject {
         match self {
             Self::Rule(r) => &r.id,
             Self::Endpoint(e) => &e.id,
+            Self::Binding(b) => &b.id,
         }
     }
 }
@@ -166,6 +200,8 @@ pub enum Kind {
     NetworkRule,
     /// `VPCEndpoint`.
     VPCEndpoint,
+    /// `ServiceVIPBinding`.
+    ServiceVIPBinding,
 }
 
 impl Kind {
@@ -174,6 +210,7 @@ impl Kind {
         match self {
             Self::NetworkRule => "NetworkRule",
             Self::VPCEndpoint => "VPCEndpoint",
+            Self::ServiceVIPBinding => "ServiceVIPBinding",
         }
     }
 }

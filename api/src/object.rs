@@ -10,7 +10,9 @@ use crate::checked::{CheckedObject, Identity, Kind};
 use crate::locate::Fields;
 use crate::meta::Metadata;
 use crate::problem::{FileProblem, Problem};
-use crate::{API_VERSION, NetworkRule, VPCEndpoint, check_endpoint, check_rule};
+use crate::{
+    API_VERSION, NetworkRule, ServiceVIPBinding, VPCEndpoint, check_binding, check_endpoint, check_rule,
+};
 
 /// Largest file that is read: about 20 times a rule with 512 backends.
 pub const MAX_FILE_BYTES: usize = 1 << 20;
@@ -98,10 +100,11 @@ fn parse_text(text: &str) -> Result<(Option<CheckedObject>, Vec<Problem>), Unrea
         Some(other) => return refuse("apiVersion", other, "is not known", &version),
         None => return refuse("apiVersion", "", "is missing", &version),
     }
-    let kinds = "write kind: NetworkRule or kind: VPCEndpoint";
+    let kinds = "write kind: NetworkRule, VPCEndpoint or ServiceVIPBinding";
     let kind = match kind.as_deref() {
         Some("NetworkRule") => Kind::NetworkRule,
         Some("VPCEndpoint") => Kind::VPCEndpoint,
+        Some("ServiceVIPBinding") => Kind::ServiceVIPBinding,
         Some(other) => return refuse("kind", other, "is not known here", kinds),
         None => return refuse("kind", "", "is missing", kinds),
     };
@@ -113,6 +116,10 @@ fn parse_text(text: &str) -> Result<(Option<CheckedObject>, Vec<Problem>), Unrea
         Kind::VPCEndpoint => {
             let (endpoint, problems) = check_endpoint::check(&parse_yaml::<VPCEndpoint>(text)?);
             (endpoint.map(CheckedObject::Endpoint), problems)
+        }
+        Kind::ServiceVIPBinding => {
+            let (binding, problems) = check_binding::check(&parse_yaml::<ServiceVIPBinding>(text)?);
+            (binding.map(CheckedObject::Binding), problems)
         }
     })
 }

@@ -276,7 +276,7 @@ fn an_endpoint_names_its_sid_whole_or_by_function_and_argument() {
 #[case(
     "kind: NetworkRule",
     "kind: NetworkRole",
-    "2: kind: NetworkRole is not known here; write kind: NetworkRule or kind: VPCEndpoint"
+    "2: kind: NetworkRole is not known here; write kind: NetworkRule, VPCEndpoint or ServiceVIPBinding"
 )]
 #[case(
     "v1alpha1",

@@ -135,6 +135,8 @@ impl Index {
                 CheckedObject::Endpoint(endpoint) => {
                     self.forget_endpoint(&name(loaded), endpoint, &mut places);
                 }
+                // The workers' business.
+                CheckedObject::Binding(_) => {}
             }
         }
         for loaded in &added {
@@ -145,6 +147,7 @@ impl Index {
                 CheckedObject::Endpoint(endpoint) => {
                     self.learn_endpoint(&name(loaded), loaded, endpoint, &mut places);
                 }
+                CheckedObject::Binding(_) => {}
             }
         }
         self.settle_claims(keys, &mut dirty);
@@ -155,7 +158,7 @@ impl Index {
         for name in dirty {
             let new = self.rules.get(&name).and_then(|l| match &l.object {
                 CheckedObject::Rule(rule) => Some(self.resolve(&name, rule)),
-                CheckedObject::Endpoint(_) => None,
+                CheckedObject::Endpoint(_) | CheckedObject::Binding(_) => None,
             });
             self.computed += 1;
             let old = match new.clone() {
@@ -239,7 +242,7 @@ impl Index {
     fn sharers(&self, sid: Ipv6Addr) -> Vec<Place> {
         let place = |l: &Arc<Loaded>| match &l.object {
             CheckedObject::Endpoint(e) => Some((Arc::clone(&e.vpc), e.address)),
-            CheckedObject::Rule(_) => None,
+            CheckedObject::Rule(_) | CheckedObject::Binding(_) => None,
         };
         self.sids.get(&sid).into_iter().flat_map(|m| m.values().filter_map(place)).collect()
     }
@@ -374,7 +377,7 @@ impl Index {
         // One SID is one tenant's table on one node: endpoints of one VPC on one node may share it.
         let foreign = |l: &Arc<Loaded>| match &l.object {
             CheckedObject::Endpoint(e) => e.vpc != endpoint.vpc || e.node != endpoint.node,
-            CheckedObject::Rule(_) => false,
+            CheckedObject::Rule(_) | CheckedObject::Binding(_) => false,
         };
         if let Some((other, _)) = self.sids.get(&sid).into_iter().flatten().find(|(_, l)| foreign(l)) {
             return Err(format!(

@@ -19,3 +19,4 @@ mod regions;
 mod rules;
 mod sharing;
 mod wire;
+mod worker;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
+use serde::de::DeserializeOwned;
 use weir_api::locate::Fields;
 use weir_api::object::{self, Unread};
 use weir_api::{FileProblem, Problem, duration, names, sid};
@@ -15,22 +16,31 @@ use super::raw::{Raw, RawBgp, RawLimits, RawLocator, RawPeer, RawTimers};
 use super::{Bgp, Config, Limits, Locator, Peer, PeerRole, Secret, Timers, XdpMode, secret};
 
 /// Collects problems while fields are read; a field that cannot be read is `None`.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     directory: &'a Path,
     problems: Vec<Problem>,
 }
 
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Config, Vec<FileProblem>> {
+    read(path, bytes, |reader: &mut Reader<'_>, raw| reader.config(raw))
+}
+
+/// Reads a configuration of any shape; all its problems are told at once.
+pub(super) fn read<R: DeserializeOwned + Default, C>(
+    path: &Path,
+    bytes: &[u8],
+    make: impl FnOnce(&mut Reader<'_>, R) -> Option<C>,
+) -> Result<C, Vec<FileProblem>> {
     let text = object::text(bytes).map_err(|p| vec![p.at(path, 1)])?;
-    let raw: Raw = match object::parse_yaml(text) {
+    let raw: R = match object::parse_yaml(text) {
         Ok(raw) => raw,
         // An empty file is a configuration in which everything is missing.
-        Err(_) if text.trim().is_empty() => Raw::default(),
+        Err(_) if text.trim().is_empty() => R::default(),
         Err(Unread { problem, line }) => return Err(vec![problem.at(path, line)]),
     };
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut reader = Reader { directory, problems: Vec::new() };
-    let config = reader.config(raw);
+    let config = make(&mut reader, raw);
     match config {
         Some(config) if reader.problems.is_empty() => Ok(config),
         _ => {
@@ -50,7 +60,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Config, Vec<FileProblem
 }
 
 impl Reader<'_> {
-    fn refuse(
+    pub(super) fn refuse(
         &mut self,
         field: &str,
         value: impl Display,
@@ -60,7 +70,7 @@ impl Reader<'_> {
         self.problems.push(Problem::error(field, value, why, remedy));
     }
 
-    fn required<T>(&mut self, field: &str, value: Option<T>, remedy: &str) -> Option<T> {
+    pub(super) fn required<T>(&mut self, field: &str, value: Option<T>, remedy: &str) -> Option<T> {
         if value.is_none() {
             self.refuse(field, "", "is missing", remedy);
         }
@@ -113,7 +123,7 @@ impl Reader<'_> {
         })
     }
 
-    fn name(
+    pub(super) fn name(
         &mut self,
         field: &str,
         value: Option<String>,
@@ -131,7 +141,7 @@ impl Reader<'_> {
     }
 
     /// A path, relative to the configuration's directory.
-    fn path(&mut self, field: &str, value: Option<String>, default: &str) -> PathBuf {
+    pub(super) fn path(&mut self, field: &str, value: Option<String>, default: &str) -> PathBuf {
         let value = value.unwrap_or_else(|| default.to_string());
         if value.is_empty() {
             self.refuse(field, "", "is empty", format!("give a path, or leave it out for {default}"));
@@ -139,7 +149,7 @@ impl Reader<'_> {
         self.directory.join(value)
     }
 
-    fn locator(&mut self, raw: Option<RawLocator>) -> Option<Locator> {
+    pub(super) fn locator(&mut self, raw: Option<RawLocator>) -> Option<Locator> {
         let raw =
             self.required("locator", raw, "write locator: { prefix: the region's /48, nodeID: a number }")?;
         let remedy = "give the region's SRv6 block, a /48 such as 2001:db8:ff01::/48";
@@ -193,7 +203,12 @@ impl Reader<'_> {
         }
     }
 
-    fn interfaces(&mut self, field: &str, names: Option<Vec<String>>, remedy: &str) -> Option<Vec<String>> {
+    pub(super) fn interfaces(
+        &mut self,
+        field: &str,
+        names: Option<Vec<String>>,
+        remedy: &str,
+    ) -> Option<Vec<String>> {
         let names = self.required(field, names, remedy)?;
         if names.is_empty() {
             self.refuse(field, "", "is empty", remedy);
@@ -231,7 +246,7 @@ impl Reader<'_> {
         }
     }
 
-    fn number(
+    pub(super) fn number(
         &mut self,
         field: &str,
         value: Option<i64>,
@@ -260,7 +275,7 @@ impl Reader<'_> {
         }
     }
 
-    fn duration(
+    pub(super) fn duration(
         &mut self,
         field: &str,
         text: Option<&String>,

@@ -41,6 +41,7 @@ fn maps(gw: &NodeHandle, limits: Limits) -> Maps {
         limits,
         mode: Mode::Native,
         constants: bytemuck::Zeroable::zeroed(),
+        watch: bytemuck::Zeroable::zeroed(),
     };
     let _: &Config = &params.constants;
     let TestRig { maps, .. } = TestRig::load(&params).unwrap();

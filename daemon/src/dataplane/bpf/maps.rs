@@ -58,6 +58,9 @@ pub struct Maps {
     backend_carried: Bytes<COUNTER>,
     reason_carried: Array<MapData, u64>,
     names: HashMap<MapData, u64, [u8; NAME]>,
+    reply_sources: HashMap<MapData, [u8; 16], u64>,
+    /// How many backends have each SID.
+    sid_holders: BTreeMap<[u8; 16], u32>,
     fragments: HashMap<MapData, [u8; FRAGMENT_KEY], [u8; FRAGMENT]>,
     learned: HashMap<MapData, [u8; 16], [u8; size_of::<Learned>()]>,
 }
@@ -128,7 +131,7 @@ impl Maps {
                 )?
             };
         }
-        Ok(Self {
+        let mut this = Self {
             directory: directory.into(),
             limits,
             untouched: u32::MAX,
@@ -150,9 +153,18 @@ impl Maps {
             backend_carried: open!(Array "backend_carried"),
             reason_carried: open!(Array "reason_carried"),
             names: open!(HashMap "names"),
+            reply_sources: open!(HashMap "reply_sources"),
+            sid_holders: BTreeMap::new(),
             fragments: open!(HashMap "fragments"),
             learned: open!(HashMap "learned"),
-        })
+        };
+        for index in 1..limits.backends {
+            let sid = this.backends.read(index).sid;
+            if sid != [0; 16] {
+                *this.sid_holders.entry(sid).or_default() += 1;
+            }
+        }
+        Ok(this)
     }
 
     /// As [`Maps::open`], of maps that have just been made: a new VIP index needs no clearing.
@@ -459,8 +471,16 @@ impl Dataplane for Maps {
         self.backend_carried
             .set(index, [0; COUNTER], 0)
             .map_err(|e| Error::map("clear", "backend_carried", e))?;
+        let vpc = meta.vpc;
         let meta: [u8; BACKEND_META] = bytemuck::cast(meta);
-        self.backend_meta.set(index, meta, 0).map_err(|e| Error::map("write", "backend_meta", e))
+        self.backend_meta.set(index, meta, 0).map_err(|e| Error::map("write", "backend_meta", e))?;
+        let sid = record.sid.0.octets();
+        let holders = self.sid_holders.entry(sid).or_default();
+        *holders += 1;
+        if *holders > 1 {
+            return Ok(());
+        }
+        self.reply_sources.insert(sid, vpc, 0).map_err(|e| Error::map("insert into", "reply_sources", e))
     }
 
     fn clear_backend(&mut self, index: u32) -> Result<(), Error> {
@@ -468,8 +488,15 @@ impl Dataplane for Maps {
         self.backend_meta
             .set(index, [0; BACKEND_META], 0)
             .map_err(|e| Error::map("clear", "backend_meta", e))?;
+        let sid = self.backends.read(index).sid;
         self.backends.write(index, abi::Backend::default());
-        Ok(())
+        let Some(holders) = self.sid_holders.get_mut(&sid) else { return Ok(()) };
+        *holders -= 1;
+        if *holders > 0 {
+            return Ok(());
+        }
+        self.sid_holders.remove(&sid);
+        self.reply_sources.remove(&sid).map_err(|e| Error::map("delete from", "reply_sources", e))
     }
 
     fn write_ring(&mut self, base: u32, slots: &[u32], record: &RingRecord) -> Result<(), Error> {

@@ -7,10 +7,10 @@ mod capture;
 mod events;
 mod live;
 mod maps;
-mod mmap;
-mod pins;
+pub(crate) mod mmap;
+pub(crate) mod pins;
 mod root;
-mod sys;
+pub(crate) mod sys;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
