@@ -32,7 +32,7 @@ pub fn objects(bytes: &[u8]) {
     assert_eq!(parsed.object.is_none(), refused, "{:?}", parsed.problems);
     let lines = bytes.split(|byte| *byte == b'\n').count();
     for problem in &parsed.problems {
-        assert!(problem.line <= lines + 1, "a file of {lines} lines: {problem}");
+        assert!(problem.line <= lines as u64 + 1, "a file of {lines} lines: {problem}");
     }
 }
 
