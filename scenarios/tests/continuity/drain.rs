@@ -46,7 +46,7 @@ fn watch_leaving(live: &Live, process: &ProcessHandle) {
     let mut seen = FAMILIES.map(Seen::of);
     eventually("the drained gateway ends", SOON, || {
         let status = process.status();
-        for seen in &mut *seen {
+        for seen in &mut seen {
             seen.look(live);
         }
         check(status.is_some(), || format!("it runs: {seen:?}"))

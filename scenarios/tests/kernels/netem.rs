@@ -32,7 +32,7 @@ async fn connections_survive_loss_delay_and_reordering_on_the_way_to_the_gateway
         }
         // A connection that another pod got packets of would be reset; its bytes come back in order.
         let mut bulk = Connection::open(&client, live.service(tenant)).await.unwrap();
-        bulk.transfer(200_000, Duration::from_secs(60)).await.unwrap();
+        bulk.transfer(200_000, Duration::from_mins(1)).await.unwrap();
     }
     let mut dropped = 0;
     for interface in ["eth1", "eth2"] {
