@@ -92,7 +92,7 @@ subprogram int read4(ctx_t *c, __u32 l2, struct packet *p)
 }
 
 /* ICMP of either family: fills `f` with the flow that an error is about, or answers. Returns 0 or the verdict. */
-subprogram int read_icmp(ctx_t *c, const struct packet *p, struct flow *f)
+subprogram int read_icmp(ctx_t *c, struct packet *p, struct flow *f)
 {
 	__u32 h = 0, kind;
 	int r;
@@ -112,12 +112,12 @@ subprogram int read_icmp(ctx_t *c, const struct packet *p, struct flow *f)
 	kind = h & 0xff;
 	if (p->v4 ? kind != 3 && kind != 11 && kind != 12 : kind < 1 || kind > 4)
 		return DROP(R_ICMP_UNHANDLED);
-	r = p->v4 ? read_quote4(c, p->w.off, p->w.end, p->dst, f) : read_quote(c, p->w.off, p->w.end, p->dst, f);
+	r = p->v4 ? read_quote4(c, p, f) : read_quote(c, p, f);
 	return r ? DROP(r) : 0;
 }
 
 /* A packet to an address of ours finds its rule and is sent, or answered: from the end of step 6. */
-subprogram int deliver(ctx_t *c, const struct packet *p)
+subprogram int deliver(ctx_t *c, struct packet *p)
 {
 	__u32 *vip, reason = R_FORWARDED, proto;
 	struct flow f = {};

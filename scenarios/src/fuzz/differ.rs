@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 
 use anyhow::ensure;
-use rand_chacha::rand_core::RngCore;
 use weir_bpf::abi::Reason;
 
 use crate::packets::native::NativeArm;
@@ -50,31 +49,6 @@ impl Differ {
             case.frame
         );
         rust.reasons.keys().next().copied().ok_or_else(|| anyhow::anyhow!("no reason was counted"))
-    }
-}
-
-/// Changes a frame a little. Offsets that decide something come up more often than payload.
-pub fn mutate(frame: &mut Vec<u8>, rng: &mut impl RngCore) {
-    /// Protocols, next headers and ICMP types that mean something.
-    const MEANT: [u8; 16] = [0, 1, 2, 3, 4, 6, 8, 11, 17, 43, 44, 58, 59, 60, 128, 255];
-    for _ in 0..=rng.next_u32() % 4 {
-        let length = frame.len().max(1) as u32;
-        let at = (rng.next_u32() % length.min(140)) as usize;
-        match rng.next_u32() % 8 {
-            0 => frame.truncate((rng.next_u32() % length) as usize),
-            1 => frame.extend((0..rng.next_u32() % 64).map(|i| i as u8)),
-            2 => frame.insert(at.min(frame.len()), rng.next_u32() as u8),
-            3 if at < frame.len() => drop(frame.remove(at)),
-            kind => {
-                if let Some(byte) = frame.get_mut(at) {
-                    if kind == 4 {
-                        *byte = MEANT[rng.next_u32() as usize % MEANT.len()];
-                    } else {
-                        *byte ^= 1 << (rng.next_u32() % 8);
-                    }
-                }
-            }
-        }
     }
 }
 

@@ -88,8 +88,8 @@ async fn a_rule_with_more_vips_than_fit_is_refused_whole() {
     let live = limited("vips-full", "vips: 7, backends: 256, ringSlots: 524288").unwrap();
     live.run_gateway(1, None).unwrap();
     let message = live.wait_condition(1, "tenant-b/web-udp", "Loaded", "False", "LimitReached").unwrap();
-    assert!(message.contains("1 more entries are needed and 0 of 4 are free"), "{message}");
-    assert!(message.contains("raise `limits.vips` (now 4)"), "{message}");
+    assert!(message.contains("2 more entries are needed and 0 of 7 are free"), "{message}");
+    assert!(message.contains("raise `limits.vips` (now 7)"), "{message}");
     live.wait_condition(1, "tenant-b/web-tcp", "Advertised", "True", "Advertised").unwrap();
     let maps = live.maps(1).unwrap();
     let find = |family, protocol| {

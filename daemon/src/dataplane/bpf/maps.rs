@@ -19,7 +19,7 @@ use super::pins::specs;
 use super::sys;
 use crate::dataplane::tables::{BackendEntry, VipEntry, blocks_for};
 use crate::dataplane::{BackendRecord, Dataplane, Error, Limits, RingRecord, Tables, VipRecord};
-use crate::flow::{Fragments, MemTables, View};
+use crate::flow::{Fragments, MemTables, View, fragments_key};
 use crate::model::{BackendId, ObjectName, Protocol, Sid, VipKey, mapped, unmapped};
 
 type Bytes<const N: usize> = Array<MapData, [u8; N]>;
@@ -73,6 +73,11 @@ pub fn encode_key(key: VipKey) -> abi::VipKey {
         proto: key.protocol.number(),
         pad: 0,
     }
+}
+
+/// The map form of an entry that leads fragments.
+pub fn encode_fragments(address: IpAddr, protocol: Protocol) -> abi::VipKey {
+    fragments_key(mapped(address), protocol.number())
 }
 
 /// The map form of "this address is ours".
@@ -447,6 +452,10 @@ impl Dataplane for Maps {
             let key: abi::VipKey = bytemuck::cast(key);
             if key.proto == 0 {
                 tables.owned.insert(unmapped(Ipv6Addr::from(key.addr)));
+            } else if key.proto == abi::FRAGMENTS {
+                let [_, number] = key.port;
+                let Some(protocol) = Protocol::from_number(number) else { continue };
+                tables.fragments.insert((unmapped(Ipv6Addr::from(key.addr)), protocol), index);
             } else if let Some(key) = decode_key(&key) {
                 tables.vips.insert(key, self.vip_entry(index)?);
             }
@@ -569,6 +578,17 @@ impl Dataplane for Maps {
     fn delete_owner(&mut self, address: IpAddr) -> Result<(), Error> {
         self.writes += 1;
         let key: [u8; KEY] = bytemuck::cast(encode_owner(address));
+        self.vip_index.remove(&key).map_err(|e| Error::map("delete from", "vip_index", e))
+    }
+
+    fn insert_fragments(&mut self, address: IpAddr, protocol: Protocol, index: u32) -> Result<(), Error> {
+        const BPF_NOEXIST: u64 = 1;
+        let key: [u8; KEY] = bytemuck::cast(encode_fragments(address, protocol));
+        self.vip_index.insert(key, index, BPF_NOEXIST).map_err(|e| Error::map("insert into", "vip_index", e))
+    }
+
+    fn delete_fragments(&mut self, address: IpAddr, protocol: Protocol) -> Result<(), Error> {
+        let key: [u8; KEY] = bytemuck::cast(encode_fragments(address, protocol));
         self.vip_index.remove(&key).map_err(|e| Error::map("delete from", "vip_index", e))
     }
 

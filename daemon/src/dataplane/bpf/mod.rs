@@ -20,7 +20,7 @@ use aya::{Ebpf, EbpfLoader};
 pub use capture::{CaptureFrames, CaptureRing, RawFrame};
 pub use events::{DropEvents, RawDrop, wall_clock};
 pub use live::{LiveProgram, TraceRun};
-pub use maps::{Maps, encode_key, encode_owner};
+pub use maps::{Maps, encode_fragments, encode_key, encode_owner};
 pub use pins::{Pins, memory};
 pub use root::{Mode, Root, attached_program};
 use weir_bpf::abi;
