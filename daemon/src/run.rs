@@ -435,16 +435,10 @@ impl Core {
         let health = self.health.borrow_and_update().clone();
         let reasons =
             readiness::reasons(&self.config, self.locator, &self.state, &health, routes, &self.unset);
-        let changes = self.route_changes.load(std::sync::atomic::Ordering::Relaxed);
-        report::node(
-            &self.config,
-            &self.state,
-            &health,
-            routes,
-            self.announce.plan(),
-            reasons,
-            changes,
-            &mut self.reported,
-        )
+        let plan = self.announce.plan();
+        let mut status =
+            report::node(&self.config, &self.state, &health, routes, plan, reasons, &mut self.reported);
+        status.work.route_changes = self.route_changes.load(std::sync::atomic::Ordering::Relaxed);
+        status
     }
 }
