@@ -16,9 +16,12 @@ fn main() -> Result<()> {
     let clang = find_clang()?;
     let next = env::var_os("CARGO_FEATURE_NEXT_LAYOUT").is_some();
     // The load balancer is built twice: the second build captures frames and sits in the slots only while somebody asks for it.
-    for (program, object, define) in
-        [("lb", "lb", None), ("lb", "capture", Some("-DWEIR_CAPTURE")), ("root", "root", None)]
-    {
+    for (program, object, define) in [
+        ("lb", "lb", None),
+        ("lb", "capture", Some("-DWEIR_CAPTURE")),
+        ("root", "root", None),
+        ("worker", "worker", None),
+    ] {
         let mut command = Command::new(&clang);
         command
             .args([
@@ -49,16 +52,20 @@ fn main() -> Result<()> {
 
 /// The packet path as a library of this machine: `src/native.rs` calls it.
 fn native(clang: &Path, out: &Path) -> Result<()> {
-    let object = out.join("native.o");
-    let mut command = Command::new(clang);
-    command.args(["-O2", "-g", "-fPIC", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]);
-    command.args(["-c", "c/native.c", "-o"]).arg(&object);
-    run(&mut command, "install the packages clang-19 and libc6-dev (./dev does)")?;
+    let mut objects = Vec::new();
+    for source in ["native", "worker_native"] {
+        let object = out.join(format!("{source}.o"));
+        let mut command = Command::new(clang);
+        command.args(["-O2", "-g", "-fPIC", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]);
+        command.arg("-c").arg(format!("c/{source}.c")).arg("-o").arg(&object);
+        run(&mut command, "install the packages clang-19 and libc6-dev (./dev does)")?;
+        objects.push(object);
+    }
     let library = out.join("libweir_native.a");
     // `ar` adds to an existing archive.
     let _ = std::fs::remove_file(&library);
     run(
-        Command::new("ar").arg("crs").arg(&library).arg(&object),
+        Command::new("ar").arg("crs").arg(&library).args(&objects),
         "install the package binutils (./dev does)",
     )?;
     println!("cargo:rustc-link-search=native={}", out.display());

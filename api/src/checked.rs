@@ -10,6 +10,7 @@ use ipnet::Ipv6Net;
 use serde::{Deserialize, Serialize};
 
 use crate::network_rule::{Affinity, Health, HealthCheckType, OnAllDown};
+use crate::service_vip_binding::{Delivery, EgressKind};
 use crate::vpc_endpoint::Function;
 
 /// What every checked object keeps of its metadata.
@@ -156,6 +157,35 @@ pub enum SidSource {
     },
 }
 
+/// A binding that holds what it must.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckedBinding {
+    /// Who it is.
+    pub id: Identity,
+    /// Node that carries it out.
+    pub node: Arc<str>,
+    /// The VIP.
+    pub vip: IpAddr,
+    /// Protocol.
+    pub transport: Transport,
+    /// Port of VIP and backend.
+    pub port: u16,
+    /// The endpoint's own address inside its VPC.
+    pub backend: IpAddr,
+    /// What the endpoint's interface is.
+    pub egress: EgressKind,
+    /// VPC, when it is said.
+    pub vpc: Option<Arc<str>>,
+    /// Attachment of the VPC, when it is said.
+    pub attachment: Option<Arc<str>>,
+    /// Host side of the endpoint's interface, when it is said.
+    pub interface: Option<Arc<str>>,
+    /// Path of the endpoint's network namespace, when the VIP is to be placed there.
+    pub namespace: Option<Arc<str>>,
+    /// How the VIP gets there.
+    pub delivery: Delivery,
+}
+
 /// A checked object of any kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CheckedObject {
@@ -167,6 +197,8 @@ pub enum CheckedObject {
     Router(CheckedRouter),
     /// An egress shard.
     Shard(CheckedShard),
+    /// A VIP's delivery to an endpoint.
+    Binding(CheckedBinding),
 }
 
 impl CheckedObject {
@@ -177,6 +209,7 @@ impl CheckedObject {
             Self::Endpoint(_) => Kind::VPCEndpoint,
             Self::Router(_) => Kind::BGPRouter,
             Self::Shard(_) => Kind::NAT66Shard,
+            Self::Binding(_) => Kind::ServiceVIPBinding,
         }
     }
     /// Who it is.
@@ -186,6 +219,7 @@ impl CheckedObject {
             Self::Endpoint(e) => &e.id,
             Self::Router(r) => &r.id,
             Self::Shard(s) => &s.id,
+            Self::Binding(b) => &b.id,
         }
     }
 }
@@ -201,6 +235,8 @@ pub enum Kind {
     BGPRouter,
     /// `NAT66Shard`.
     NAT66Shard,
+    /// `ServiceVIPBinding`.
+    ServiceVIPBinding,
 }
 
 impl Kind {
@@ -211,6 +247,7 @@ impl Kind {
             Self::VPCEndpoint => "VPCEndpoint",
             Self::BGPRouter => "BGPRouter",
             Self::NAT66Shard => "NAT66Shard",
+            Self::ServiceVIPBinding => "ServiceVIPBinding",
         }
     }
 }

@@ -276,7 +276,7 @@ fn an_endpoint_names_its_sid_whole_or_by_function_and_argument() {
 #[case(
     "kind: NetworkRule",
     "kind: NetworkRole",
-    "2: kind: NetworkRole is not known here; write NetworkRule, VPCEndpoint, BGPRouter or NAT66Shard"
+    "2: kind: NetworkRole is not known here; write NetworkRule, VPCEndpoint, ServiceVIPBinding, BGPRouter or NAT66Shard"
 )]
 #[case(
     "v1alpha1",

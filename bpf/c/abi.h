@@ -33,6 +33,9 @@ struct vip_key {
 	__u8 proto;
 	__u8 pad;
 };
+struct sid {
+	__u8 bytes[16];
+};
 struct ring_block {
 	__u32 slot[SLOTS_PER_BLOCK];
 } __attribute__((aligned(64)));
@@ -145,9 +148,6 @@ struct fragment_key {
 struct fragment {
 	__u32 ports;
 	__u32 proto;
-};
-struct sid {
-	__u8 addr[16];
 };
 struct learned {
 	__u64 at_ns;

@@ -3,8 +3,6 @@
 #pragma once
 #include "forward.h"
 
-#define P_IPIP 4
-#define P_IP6IP6 41
 #define IPV6_MIN_MTU 1280
 
 /* Takes a Packet Too Big in when it quotes a packet of ours to a SID; 0 when it is nothing of the kind. */
@@ -25,7 +23,7 @@ subprogram int fabric_ptb(ctx_t *c, __u32 l2, const struct ip6 *ip)
 	mtu = bpf_ntohl(icmp[1]);
 	if ((icmp[0] & 0xff) != 2 || mtu < IPV6_MIN_MTU || mtu > 0xffff)
 		return 0;
-	if ((q.flow & bpf_htonl(0xf0000000)) != bpf_htonl(0x60000000) || (q.next != P_IP6IP6 && q.next != P_IPIP))
+	if ((q.flow & bpf_htonl(0xf0000000)) != bpf_htonl(0x60000000) || (q.next != IN_IPV6 && q.next != IN_IPV4))
 		return 0;
 	if (q.src8[0] != ip->dst8[0] || q.src8[1] != ip->dst8[1] || !in_block(q.dst8[0]))
 		return 0;

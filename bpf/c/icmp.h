@@ -95,17 +95,17 @@ inline_always int echo_reply(ctx_t *c, __u32 l2)
 	return OUT(XDP_TX, R_ECHO_REPLY);
 }
 
-/* Fills `f` with the flow of a packet that went from the VIP `dst` to a client; its upper layer is quoted at `off`. */
-inline_always int quoted_flow(ctx_t *c, __u32 off, __u32 end, const __u32 *dst, const __u32 *client, __u32 proto, struct flow *f)
+/* Fills `f` with the flow of a packet that went from the VIP to a client; the error `p` quotes its upper layer at `off`. */
+inline_always int quoted_flow(ctx_t *c, const struct packet *p, __u32 off, const __u32 *client, __u32 proto, struct flow *f)
 {
 	__u32 *vip, ports = 0;
 
 	if (proto == P_TCP || proto == P_UDP) {
-		if (off + 4 > end || load(c, off, &ports, 4))
+		if (off + 4 > p->w.end || load(c, off, &ports, 4))
 			return R_ICMP_BAD_QUOTE;
 		ports = ports << 16 | ports >> 16;
 	}
-	vip = proto ? lookup(dst, ports >> 16, proto) : 0;
+	vip = proto ? lookup(p->dst, ports >> 16, proto) : 0;
 	if (!vip)
 		return R_ICMP_BAD_QUOTE;
 	f->client = client_hash(client);
@@ -115,19 +115,21 @@ inline_always int quoted_flow(ctx_t *c, __u32 off, __u32 end, const __u32 *dst, 
 	return 0;
 }
 
-/* Fills `f` with the flow that the error at `off` quotes; `dst` is the VIP it was sent to. Returns 0 or a reason. */
-inline_always int read_quote(ctx_t *c, __u32 off, __u32 end, const __u32 *dst, struct flow *f)
+/* Fills `f` with the flow that the error `p` quotes. What `p` says of its own headers is lost: the stack has no room for two
+ * walks. Returns 0 or a reason. */
+inline_always int read_quote(ctx_t *c, struct packet *p, struct flow *f)
 {
-	struct walk w = { .start = off + 8, .end = end, .quoted = 1 };
+	__u32 at = p->w.off + 8, *dst = p->dst;
 	struct ip6 q;
-	__u32 at = off + 8;
 
-	if (at + 40 > end || load(c, at, &q, sizeof q) || (q.flow & bpf_htonl(0xf0000000)) != bpf_htonl(0x60000000))
+	if (at + 40 > p->w.end || load(c, at, &q, sizeof q) || (q.flow & bpf_htonl(0xf0000000)) != bpf_htonl(0x60000000))
 		return R_ICMP_BAD_QUOTE;
 	if (q.src[0] != dst[0] || q.src[1] != dst[1] || q.src[2] != dst[2] || q.src[3] != dst[3])
 		return R_ICMP_BAD_QUOTE;
-	w.proto = q.next;
-	if (walk_headers(c, &w))
+	p->w.start = at;
+	p->w.quoted = 1;
+	p->w.proto = q.next;
+	if (walk_headers(c, &p->w))
 		return R_ICMP_BAD_QUOTE;
-	return quoted_flow(c, w.off, end, dst, q.dst, w.proto, f);
+	return quoted_flow(c, p, p->w.off, q.dst, p->w.proto, f);
 }

@@ -96,18 +96,18 @@ inline_always int echo_reply4(ctx_t *c, __u32 l2)
 	return OUT(XDP_TX, R_ECHO_REPLY);
 }
 
-/* As `read_quote`, of IPv4; `dst` is mapped. */
-inline_always int read_quote4(ctx_t *c, __u32 off, __u32 end, const __u32 *dst, struct flow *f)
+/* As `read_quote`, of IPv4. */
+inline_always int read_quote4(ctx_t *c, const struct packet *p, struct flow *f)
 {
-	__u32 client[4] = {}, at = off + 8, ihl;
+	__u32 client[4] = {}, at = p->w.off + 8, ihl;
 	struct ip4 q;
 
-	if (at + 20 > end || load(c, at, &q, sizeof q) || q.version_ihl >> 4 != 4)
+	if (at + 20 > p->w.end || load(c, at, &q, sizeof q) || q.version_ihl >> 4 != 4)
 		return R_ICMP_BAD_QUOTE;
 	ihl = (q.version_ihl & 15) * 4;
-	if (ihl < 20 || at + ihl > end || q.src != dst[3] || q.fragment & bpf_htons(IP4_OFFSET))
+	if (ihl < 20 || at + ihl > p->w.end || q.src != p->dst[3] || q.fragment & bpf_htons(IP4_OFFSET))
 		return R_ICMP_BAD_QUOTE;
 	client[2] = bpf_htonl(0xffff);
 	client[3] = q.dst;
-	return quoted_flow(c, at + ihl, end, dst, client, q.proto, f);
+	return quoted_flow(c, p, at + ihl, client, q.proto, f);
 }

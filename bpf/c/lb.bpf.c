@@ -6,6 +6,7 @@
 #ifdef WEIR_CAPTURE
 #include "capture.h"
 #endif
+#include "reply.h"
 
 SEC("xdp.frags")
 int lb(struct xdp_md *ctx)
@@ -15,6 +16,9 @@ int lb(struct xdp_md *ctx)
 #endif
 	int r = decide(ctx);
 
+	/* What the fabric brings into the block may be a reply on its way out. */
+	if (r == OUT(LEFT, R_NOT_VIP))
+		r = edge_reply(ctx, r);
 #ifdef WEIR_CAPTURE
 	if (id)
 		capture_outcome(ctx, id, r);

@@ -92,7 +92,7 @@ subprogram int read4(ctx_t *c, __u32 l2, struct packet *p)
 }
 
 /* ICMP of either family: fills `f` with the flow that an error is about, or answers. Returns 0 or the verdict. */
-subprogram int read_icmp(ctx_t *c, const struct packet *p, struct flow *f)
+subprogram int read_icmp(ctx_t *c, struct packet *p, struct flow *f)
 {
 	__u32 h = 0, kind;
 	int r;
@@ -112,12 +112,12 @@ subprogram int read_icmp(ctx_t *c, const struct packet *p, struct flow *f)
 	kind = h & 0xff;
 	if (p->v4 ? kind != 3 && kind != 11 && kind != 12 : kind < 1 || kind > 4)
 		return DROP(R_ICMP_UNHANDLED);
-	r = p->v4 ? read_quote4(c, p->w.off, p->w.end, p->dst, f) : read_quote(c, p->w.off, p->w.end, p->dst, f);
+	r = p->v4 ? read_quote4(c, p, f) : read_quote(c, p, f);
 	return r ? DROP(r) : 0;
 }
 
 /* A packet to an address of ours finds its rule and is sent, or answered: from the end of step 6. */
-subprogram int deliver(ctx_t *c, const struct packet *p)
+subprogram int deliver(ctx_t *c, struct packet *p)
 {
 	__u32 *vip, reason = R_FORWARDED, proto;
 	struct flow f = {};
@@ -174,21 +174,24 @@ inline_always int long_way(ctx_t *c)
 {
 	struct packet p = {};
 	__u32 l2 = ETH_HLEN;
-	__u8 eth[ETH_HLEN], tag[4];
+	__be16 field;
 	__u16 type;
 	int r, i;
 
-	if (load(c, 0, eth, sizeof eth))
+	/* Field by field: five calls deep the stack has no room for the header (512 bytes in all, before 6.10 in steps of 32). */
+	if (load(c, ETH_HLEN - 2, &field, sizeof field))
 		return OUT(LEFT, R_MALFORMED);
-	if (eth[0] & 1)
+	type = bpf_ntohs(field);
+	if (load(c, 0, &field, sizeof field))
+		return OUT(LEFT, R_MALFORMED);
+	if (field & bpf_htons(0x0100))
 		return OUT(LEFT, R_NOT_FOR_HOST);
-	type = (__u16)eth[12] << 8 | eth[13];
 	for (i = 0; i < 3; i++) {
 		if (type != ETH_VLAN && type != ETH_QINQ)
 			break;
-		if (i == 2 || load(c, l2, tag, sizeof tag))
+		if (i == 2 || load(c, l2 + 2, &field, sizeof field))
 			return OUT(LEFT, R_MALFORMED);
-		type = (__u16)tag[2] << 8 | tag[3];
+		type = bpf_ntohs(field);
 		l2 += 4;
 	}
 	if (type == ETH_P_IPV6)

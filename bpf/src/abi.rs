@@ -56,6 +56,14 @@ pub struct VipKey {
     pub pad: u8,
 }
 
+/// Key of `reply_sources`: a backend's SID.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Pod, Zeroable)]
+pub struct SidBytes {
+    /// Network order.
+    pub bytes: [u8; 16],
+}
+
 /// Element of `rings`: backend indices of [`SLOTS_PER_BLOCK`] consecutive slots.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]

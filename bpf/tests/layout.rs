@@ -53,6 +53,7 @@ macro_rules! same {
 fn abi_equals_btf() {
     let types = &btf(weir_bpf::lb_object());
     same!(types, VipKey = "vip_key" { addr, port, proto, pad });
+    same!(types, weir_bpf::abi::SidBytes = "sid" { bytes });
     same!(types, RingBlock = "ring_block" { slot });
     same!(types, Backend = "backend" { sid, nh, pmtu, flags, pad });
     same!(types, NextHop = "next_hop" { macs, ifindex, mtu, flags });
@@ -101,4 +102,55 @@ fn reasons_are_numbered_without_gaps() {
     for (index, reason) in Reason::ALL.iter().enumerate() {
         assert_eq!(*reason as usize, index, "{}", reason.name());
     }
+}
+
+#[test]
+fn worker_abi_equals_btf() {
+    use weir_bpf::worker_abi as abi;
+    let types = &btf(weir_bpf::worker_object());
+    same!(types, abi::SidKey = "w_sid_key" { vip, sid, pad });
+    same!(types, abi::SourceKey = "w_source_key" { addr, endpoint });
+    same!(types, abi::PortKey = "w_port_key" { endpoint, port, proto, family });
+    same!(types, abi::Binding = "w_binding" { vip, backend, endpoint, sid, flags, pad });
+    same!(types, abi::Endpoint = "w_endpoint" { next_hop, ifindex, kind });
+    same!(types, abi::Mark = "w_mark" { mark, endpoint });
+    same!(types, abi::Prefix = "w_prefix" { hi, mask });
+    same!(types, abi::Params = "w_params" {
+        gateways, reply_sid, reply, fabric_ifindex, fabric_mtu, to_pod_max, from_pod_max, icmp_rate
+    });
+    same!(types, abi::Counter = "w_counter" { packets, bytes });
+    same!(types, abi::Bucket = "w_bucket" { last_ns, tokens });
+    same!(types, abi::Meta = "w_meta" {
+        vpc, attachment, netns, interface, vip, backend, sid, used, placed, endpoint
+    });
+    same!(types, abi::Config = "w_config" { source, locator_hi, build });
+}
+
+#[test]
+fn worker_enumerators_equal_btf() {
+    use weir_bpf::worker_abi::{Flag, Kind, Reason, Reply};
+    let types = &btf(weir_bpf::worker_object());
+    let values = |name: &str| -> BTreeMap<String, u64> {
+        let t = &types[&("ENUM".to_owned(), name.to_owned())];
+        let entries = t["values"].as_array().unwrap().iter();
+        entries.map(|v| (v["name"].as_str().unwrap().to_owned(), v["val"].as_u64().unwrap())).collect()
+    };
+    let mut ours: BTreeMap<String, u64> =
+        Reason::ALL.iter().map(|r| (format!("WR_{}", r.name().to_uppercase()), *r as u64)).collect();
+    ours.insert("WR_COUNT".into(), Reason::ALL.len() as u64);
+    assert_eq!(values("w_reason"), ours);
+    let named =
+        |pairs: &[(&str, u64)]| pairs.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect::<BTreeMap<_, _>>();
+    assert_eq!(
+        values("w_kind"),
+        named(&[("W_KIND_VETH", Kind::Veth as u64), ("W_KIND_TAP", Kind::Tap as u64)])
+    );
+    assert_eq!(
+        values("w_reply"),
+        named(&[("W_REPLY_DIRECT", Reply::Direct as u64), ("W_REPLY_EDGE", Reply::Edge as u64)])
+    );
+    assert_eq!(
+        values("w_flag"),
+        named(&[("W_FLAG_NONE", Flag::None as u64), ("W_FLAG_TRANSLATE", Flag::Translate as u64)])
+    );
 }

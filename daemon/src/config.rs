@@ -7,6 +7,7 @@ mod read;
 mod secret;
 #[cfg(test)]
 mod tests;
+pub mod worker;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use ipnet::Ipv6Net;
 use weir_api::FileProblem;
 
 pub use secret::Secret;
+pub use worker::{WorkerConfig, WorkerLimits};
 
 /// A gateway's configuration.
 #[derive(Clone, Debug)]

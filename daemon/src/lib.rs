@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! model ← event, desired, maglev, flow, frame, config, status ← resolve ← state ← { source, dataplane, route }
-//!       ← { check, inspect, preflight } ← { admin, metrics } ← run ← cli
+//!       ← worker ← { check, inspect, preflight } ← { admin, metrics } ← run ← cli
 //! ```
 //!
 //! Modules in braces never import each other; sources, data plane and routes meet in `Event`, `Desired` and `Applied`.
@@ -29,3 +29,4 @@ pub mod run;
 pub mod source;
 pub mod state;
 pub mod status;
+pub mod worker;

@@ -154,7 +154,10 @@ impl Index {
                 CheckedObject::Endpoint(endpoint) => {
                     self.forget_endpoint(&name(loaded), endpoint, &mut places);
                 }
-                _ => relocated |= self.locators.forget(loaded),
+                CheckedObject::Router(_) | CheckedObject::Shard(_) => {
+                    relocated |= self.locators.forget(loaded)
+                }
+                CheckedObject::Binding(_) => {}
             }
         }
         for loaded in &added {
@@ -165,7 +168,10 @@ impl Index {
                 CheckedObject::Endpoint(endpoint) => {
                     self.learn_endpoint(&name(loaded), loaded, endpoint, &mut places);
                 }
-                _ => relocated |= self.locators.learn(loaded),
+                CheckedObject::Router(_) | CheckedObject::Shard(_) => {
+                    relocated |= self.locators.learn(loaded)
+                }
+                CheckedObject::Binding(_) => {}
             }
         }
         if relocated {

@@ -17,6 +17,7 @@ mod signals;
 mod sysctl;
 #[cfg(test)]
 mod tests;
+mod worker;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,8 @@ use crate::route::{self, AnnounceState, Decision, Fitness, Forwarding, Leave, Sp
 use crate::source::{self, file::FileSource};
 use crate::state::State;
 use crate::status::{NodeStatus, VERSION};
+
+pub use self::worker::{detach as detach_worker, worker};
 
 /// Least time between two reports; a burst of changes is one.
 const REPORT: Duration = Duration::from_millis(200);
@@ -112,6 +115,7 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let rescan = source.rescan_handle();
     let stop = CancellationToken::new();
     let files = tokio::spawn(source.run(events_in.clone(), stop.clone()));
+    sysctl::ensure_ipv4(config.fabric.iter().filter(|f| !config.uplinks.contains(f)).map(String::as_str));
     let mut bpf = Bpf::open(&params(&config, locator, &interfaces))?;
     let maps = bpf.take_maps().ok_or_else(|| lost("maps"))?;
     let adopted = bpf.adopted();

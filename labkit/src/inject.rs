@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::netns::Netns;
 use crate::packet::Packet;
 use crate::packet_socket::{PacketSocket, Use};
+use crate::wait::patiently;
 
 /// Longest wait for a link to run.
 const LINK_PATIENCE: Duration = Duration::from_secs(2);
@@ -62,7 +63,7 @@ fn wait_until_running(interface: &str) {
             all.any(|one| one.interface_name == interface && one.flags.contains(InterfaceFlags::IFF_RUNNING))
         })
     };
-    let deadline = Instant::now() + LINK_PATIENCE;
+    let deadline = Instant::now() + patiently(LINK_PATIENCE);
     while !running() && Instant::now() < deadline {
         thread::park_timeout(Duration::from_millis(1));
     }

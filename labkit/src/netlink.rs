@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::lab::MAIN_TABLE;
 use crate::netns::Netns;
 use crate::topology::{Route, Rule};
+use crate::wait::patiently;
 
 pub use snapshot::Snapshot;
 
@@ -166,12 +167,12 @@ impl Netlink {
     /// Waits until an interface is operational: the kernel acts on a change of carrier a moment later, and until then it drops
     /// what is sent.
     pub async fn wait_operational(&self, interface: &str) -> Result<()> {
-        let deadline = tokio::time::Instant::now() + EFFECT_WITHIN;
+        let deadline = tokio::time::Instant::now() + patiently(EFFECT_WITHIN);
         while !self.is_operational(interface).await? {
             if tokio::time::Instant::now() >= deadline {
                 return Err(Error::Timeout {
                     what: format!("carrier of {}", self.object(interface)),
-                    within: EFFECT_WITHIN,
+                    within: patiently(EFFECT_WITHIN),
                     last: "the interface is not operational; is its other end up?".into(),
                 });
             }
@@ -212,7 +213,7 @@ impl Netlink {
     /// Waits until the kernel delivers these addresses locally. It adds the local route of an IPv6 address from a work queue
     /// (`addrconf_dad_work`, net/ipv6/addrconf.c); until then the address is there but nobody answers to it.
     pub(crate) async fn wait_local(&self, addresses: &[IpAddr]) -> Result<()> {
-        let deadline = tokio::time::Instant::now() + EFFECT_WITHIN;
+        let deadline = tokio::time::Instant::now() + patiently(EFFECT_WITHIN);
         loop {
             let mut local = HashSet::new();
             for query in convert::route_queries() {
@@ -227,7 +228,7 @@ impl Netlink {
             if tokio::time::Instant::now() >= deadline {
                 return Err(Error::Timeout {
                     what: format!("effect of address {}", self.object(missing)),
-                    within: EFFECT_WITHIN,
+                    within: patiently(EFFECT_WITHIN),
                     last: "no local route; is its interface up?".into(),
                 });
             }

@@ -164,6 +164,7 @@ impl ProcessHandle {
     /// # Errors
     /// It still runs after `within`; the message shows the end of its log.
     pub fn wait(&self, within: Duration) -> Result<ExitStatus> {
+        let within = wait::patiently(within);
         let status = self.shared.lock();
         let (status, _) = self
             .shared

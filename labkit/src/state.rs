@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::fabric;
 use crate::netns::{self, Netns};
 use crate::topology::Topology;
+use crate::wait::patiently;
 
 /// Where labs keep their state.
 pub const ROOT: &str = "/run/labkit";
@@ -248,7 +249,7 @@ fn remove_dir(path: &Path) -> Result<()> {
 /// Kills every process whose main thread is in one of the namespaces, and waits until they are gone.
 pub(crate) fn kill_inside(namespaces: &[Netns]) -> Result<()> {
     let ids: Vec<(u64, u64)> = namespaces.iter().map(Netns::id).collect::<Result<_>>()?;
-    let deadline = Instant::now() + KILL_WAIT;
+    let deadline = Instant::now() + patiently(KILL_WAIT);
     loop {
         let pids = processes_in(&ids)?;
         if pids.is_empty() {
@@ -261,7 +262,7 @@ pub(crate) fn kill_inside(namespaces: &[Netns]) -> Result<()> {
         if Instant::now() > deadline {
             return Err(Error::Timeout {
                 what: "kill the lab's processes".into(),
-                within: KILL_WAIT,
+                within: patiently(KILL_WAIT),
                 last: format!("{pids:?} still run"),
             });
         }

@@ -10,6 +10,17 @@ use crate::error::{Error, Result};
 /// Time between two looks at a condition.
 pub const INTERVAL: Duration = Duration::from_millis(10);
 
+/// Names the factor by which every deadline is longer: for machines that are many times slower, such as emulated ones.
+pub const PATIENCE_VARIABLE: &str = "LABKIT_PATIENCE";
+
+/// How long to wait on this machine for what takes at most `within` on an ordinary one.
+pub fn patiently(within: Duration) -> Duration {
+    static FACTOR: std::sync::LazyLock<u32> = std::sync::LazyLock::new(|| {
+        std::env::var(PATIENCE_VARIABLE).ok().and_then(|factor| factor.parse().ok()).unwrap_or(1)
+    });
+    within * *FACTOR
+}
+
 /// Turns a comparison into a condition's answer.
 pub fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
@@ -27,7 +38,8 @@ fn broke<E: Display>(what: &str, after: Duration, seen: E) -> Error {
     }
 }
 
-/// Waits until the condition holds, and returns what it found. It is looked at once more when the time is up.
+/// Waits until the condition holds, and returns what it found. It is looked at once more when the time is up, which
+/// [`patiently`] stretches.
 ///
 /// # Errors
 /// [`Error::Timeout`] with the last mismatch.
@@ -36,6 +48,7 @@ pub fn eventually<T, E: Display>(
     within: Duration,
     mut condition: impl FnMut() -> Result<T, E>,
 ) -> Result<T> {
+    let within = patiently(within);
     let deadline = Instant::now() + within;
     loop {
         let over = Instant::now() >= deadline;
@@ -93,6 +106,7 @@ pub async fn eventually_async<T, E: Display>(
     within: Duration,
     mut condition: impl AsyncFnMut() -> Result<T, E>,
 ) -> Result<T> {
+    let within = patiently(within);
     let deadline = tokio::time::Instant::now() + within;
     let mut last = "nothing: the first look did not end".to_owned();
     loop {

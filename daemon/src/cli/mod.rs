@@ -17,6 +17,7 @@ mod show_daemon;
 #[cfg(test)]
 mod tests;
 pub mod trace;
+mod worker;
 
 use std::io::Write;
 
@@ -71,6 +72,8 @@ pub struct Cli {
 enum Verb {
     /// Run a gateway: load the data plane, serve VIPs, announce them
     Gateway(gateway::Args),
+    /// Run a worker: take packets out of their outer headers, deliver them, let replies out
+    Worker(worker::Args),
     /// Show what is loaded, announced and counted
     Show(show::Args),
     /// Say which backend a flow goes to, and why
@@ -94,6 +97,7 @@ impl Cli {
     pub fn run(self, out: &mut dyn Write) -> Exit {
         let done = logging::start(self.log_format, &self.log).and_then(|()| match self.verb {
             Verb::Gateway(args) => gateway::run(&args),
+            Verb::Worker(args) => worker::run(&args, out),
             Verb::Show(args) => show::run(&args, out),
             Verb::Explain(args) => explain::run(&args, out),
             Verb::Trace(args) => trace::run(&args, out),

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use weir_api::locate::Fields;
 use weir_api::object::{self, Unread};
 use weir_api::{FileProblem, Problem, check_router, duration, names, sid};
@@ -14,22 +15,31 @@ use super::raw::{Raw, RawBgp, RawLimits, RawLocator, RawPeer, RawTimers};
 use super::{Bgp, Config, Limits, Locator, Peer, PeerRole, Secret, Timers, XdpMode, secret};
 
 /// Collects problems while fields are read; a field that cannot be read is `None`.
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     directory: &'a Path,
     problems: Vec<Problem>,
 }
 
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Config, Vec<FileProblem>> {
+    read(path, bytes, |reader: &mut Reader<'_>, raw| reader.config(raw))
+}
+
+/// Reads a configuration of any shape; all its problems are told at once.
+pub(super) fn read<R: DeserializeOwned + Default, C>(
+    path: &Path,
+    bytes: &[u8],
+    make: impl FnOnce(&mut Reader<'_>, R) -> Option<C>,
+) -> Result<C, Vec<FileProblem>> {
     let text = object::text(bytes).map_err(|p| vec![p.at(path, 1)])?;
-    let raw: Raw = match object::parse_yaml(text) {
+    let raw: R = match object::parse_yaml(text) {
         Ok(raw) => raw,
         // An empty file is a configuration in which everything is missing.
-        Err(_) if text.trim().is_empty() => Raw::default(),
+        Err(_) if text.trim().is_empty() => R::default(),
         Err(Unread { problem, line }) => return Err(vec![problem.at(path, line)]),
     };
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut reader = Reader { directory, problems: Vec::new() };
-    let config = reader.config(raw);
+    let config = make(&mut reader, raw);
     match config {
         Some(config) if reader.problems.is_empty() => Ok(config),
         _ => {
@@ -49,7 +59,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Config, Vec<FileProblem
 }
 
 impl Reader<'_> {
-    fn refuse(
+    pub(super) fn refuse(
         &mut self,
         field: &str,
         value: impl Display,
@@ -59,7 +69,7 @@ impl Reader<'_> {
         self.problems.push(Problem::error(field, value, why, remedy));
     }
 
-    fn required<T>(&mut self, field: &str, value: Option<T>, remedy: &str) -> Option<T> {
+    pub(super) fn required<T>(&mut self, field: &str, value: Option<T>, remedy: &str) -> Option<T> {
         if value.is_none() {
             self.refuse(field, "", "is missing", remedy);
         }
@@ -70,7 +80,7 @@ impl Reader<'_> {
         let node = self.name("node", raw.node, "name this node", names::subdomain);
         let region = self.name("region", raw.region, "name the region this node serves", names::label);
         let given = raw.locator.is_some();
-        let locator = raw.locator.and_then(|raw| self.locator(raw));
+        let locator = raw.locator.and_then(|raw| self.locator(Some(raw)));
         let hash_key = self.hash_key(raw.hash_key_file);
         let uplinks = self.interfaces("uplinks", raw.uplinks, "name the interfaces on the internet side");
         let fabric = self.interfaces("fabric", raw.fabric, "name the interfaces on the SRv6 side");
@@ -113,7 +123,7 @@ impl Reader<'_> {
         })
     }
 
-    fn name(
+    pub(super) fn name(
         &mut self,
         field: &str,
         value: Option<String>,
@@ -131,7 +141,7 @@ impl Reader<'_> {
     }
 
     /// A path, relative to the configuration's directory.
-    fn path(&mut self, field: &str, value: Option<String>, default: &str) -> PathBuf {
+    pub(super) fn path(&mut self, field: &str, value: Option<String>, default: &str) -> PathBuf {
         let value = value.unwrap_or_else(|| default.to_string());
         if value.is_empty() {
             self.refuse(field, "", "is empty", format!("give a path, or leave it out for {default}"));
@@ -139,7 +149,9 @@ impl Reader<'_> {
         self.directory.join(value)
     }
 
-    fn locator(&mut self, raw: RawLocator) -> Option<Locator> {
+    pub(super) fn locator(&mut self, raw: Option<RawLocator>) -> Option<Locator> {
+        let raw =
+            self.required("locator", raw, "write locator: { prefix: the region's /48, nodeID: a number }")?;
         let remedy = "give the region's SRv6 block, a /48 such as 2001:db8:ff01::/48";
         let text = self.required("locator.prefix", raw.prefix, remedy);
         let block = text.and_then(|text| match check_router::block(&text) {
@@ -169,7 +181,12 @@ impl Reader<'_> {
         }
     }
 
-    fn interfaces(&mut self, field: &str, names: Option<Vec<String>>, remedy: &str) -> Option<Vec<String>> {
+    pub(super) fn interfaces(
+        &mut self,
+        field: &str,
+        names: Option<Vec<String>>,
+        remedy: &str,
+    ) -> Option<Vec<String>> {
         let names = self.required(field, names, remedy)?;
         if names.is_empty() {
             self.refuse(field, "", "is empty", remedy);
@@ -207,7 +224,7 @@ impl Reader<'_> {
         }
     }
 
-    fn number(
+    pub(super) fn number(
         &mut self,
         field: &str,
         value: Option<i64>,
@@ -236,7 +253,7 @@ impl Reader<'_> {
         }
     }
 
-    fn duration(
+    pub(super) fn duration(
         &mut self,
         field: &str,
         text: Option<&String>,

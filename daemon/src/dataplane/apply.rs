@@ -14,6 +14,7 @@ use std::sync::Arc;
 use weir_bpf::abi::{NextHop, SLOTS_PER_BLOCK, VipWord};
 
 use super::ahead::{self, Ahead, Built};
+use super::fragments::Fragments;
 use super::hops::Hops;
 use super::pathmtu::PathMtus;
 use super::plan::{Plan, diff};
@@ -41,11 +42,11 @@ type Done = Vec<(VipKey, Option<(VipWord, RingRecord)>)>;
 
 /// What is hidden or replaced but may still be read.
 #[derive(Debug, Default)]
-struct Garbage {
+pub(super) struct Garbage {
     vips: Vec<u32>,
     backends: BTreeSet<u32>,
     regions: Vec<(u32, u32)>,
-    hidden_keys: bool,
+    pub(super) hidden_keys: bool,
 }
 
 impl Garbage {
@@ -56,9 +57,9 @@ impl Garbage {
 
 /// Keeps a data plane equal to what is desired.
 pub struct Reconciler<D> {
-    dataplane: D,
+    pub(super) dataplane: D,
     seed: Seed,
-    tables: Tables,
+    pub(super) tables: Tables,
     rules: Rules,
     refused: BTreeMap<ObjectName, Refusal>,
     regions: BTreeMap<u32, Region>,
@@ -79,7 +80,9 @@ pub struct Reconciler<D> {
     ring_builds: u64,
     /// An owned address may have lost its last key.
     stray_owners: bool,
-    garbage: Garbage,
+    /// What may lead fragments otherwise than its keys ask for.
+    pub(super) unsure: BTreeSet<Fragments>,
+    pub(super) garbage: Garbage,
 }
 
 impl<D: Dataplane> Reconciler<D> {
@@ -122,6 +125,9 @@ impl<D: Dataplane> Reconciler<D> {
         let used = regions.iter().map(|(base, region)| (base / SLOTS_PER_BLOCK, blocks_for(region.slots)));
         let spans = Spans::new(0, limits.ring_blocks(), used);
         let hops = Hops::adopt(&dataplane, tables.backends.values().map(|entry| entry.index));
+        let keyed = tables.vips.keys().map(|key| (key.address, key.protocol));
+        let unsure = keyed.chain(tables.fragments.keys().copied()).collect();
+        let taken_over = !tables.vips.is_empty() || !tables.owned.is_empty();
         let identities = tables.backends.iter().map(|(id, entry)| (entry.index, id.clone())).collect();
         let adopted = tables.vips.values().map(|entry| entry.rule.clone()).collect();
         let mut this = Self {
@@ -142,7 +148,9 @@ impl<D: Dataplane> Reconciler<D> {
             adopted,
             ring_builds: 0,
             stray_owners: true,
-            garbage: Garbage::default(),
+            unsure,
+            // What the last daemon hid may still be read, however soon this one came.
+            garbage: Garbage { hidden_keys: taken_over, ..Garbage::default() },
         };
         let stale: Vec<u32> = this.tables.backends.values().map(|entry| entry.index).collect();
         for index in stale {
@@ -227,7 +235,8 @@ impl<D: Dataplane> Reconciler<D> {
                 }
             }
         }
-        self.collect()
+        self.collect()?;
+        self.lead_fragments()
     }
 
     /// What is loaded now.
@@ -428,6 +437,10 @@ impl<D: Dataplane> Reconciler<D> {
                 if old.0 == word {
                     return Ok(());
                 }
+                if word.affinity() != old.0.affinity() {
+                    self.unlead((key.address, key.protocol))?;
+                }
+                let Some(entry) = self.tables.vips.get_mut(&key) else { return Ok(()) };
                 self.dataplane.set_word(entry.index, word)?;
                 (entry.word, entry.ring) = (word, ring);
                 self.use_region(base);
@@ -438,6 +451,7 @@ impl<D: Dataplane> Reconciler<D> {
             // Another rule's key: its counters must not become this rule's.
             self.hide(key)?;
         }
+        self.unlead((key.address, key.protocol))?;
         if self.garbage.hidden_keys {
             self.collect()?;
         }
@@ -462,6 +476,7 @@ impl<D: Dataplane> Reconciler<D> {
                 self.hide(*key)?;
                 continue;
             };
+            self.unlead((key.address, key.protocol))?;
             let Some(entry) = self.tables.vips.get_mut(key) else { continue };
             self.dataplane.set_word(entry.index, *word)?;
             let base = entry.word.base();
@@ -494,6 +509,7 @@ impl<D: Dataplane> Reconciler<D> {
     fn hide(&mut self, key: VipKey) -> Result<(), Error> {
         let Some(entry) = self.tables.vips.get(&key) else { return Ok(()) };
         let (index, base, loaded) = (entry.index, entry.word.base(), entry.word.size() != 0);
+        self.unlead((key.address, key.protocol))?;
         self.dataplane.delete_key(key)?;
         self.tables.vips.remove(&key);
         self.garbage.hidden_keys = true;
@@ -579,7 +595,7 @@ impl<D: Dataplane> Reconciler<D> {
     }
 
     /// Waits until no CPU can read what was given up, then frees it. A fault leaves the rest for the next time.
-    fn collect(&mut self) -> Result<(), Error> {
+    pub(super) fn collect(&mut self) -> Result<(), Error> {
         self.drop_stray_owners()?;
         if self.garbage.is_empty() {
             return Ok(());

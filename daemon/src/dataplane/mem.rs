@@ -7,7 +7,7 @@ use weir_bpf::abi::{NextHop, VipWord};
 
 use super::tables::{BackendEntry, VipEntry};
 use super::{BackendRecord, Dataplane, Error, Limits, RingRecord, Tables, VipRecord};
-use crate::model::VipKey;
+use crate::model::{Affinity, Protocol, VipKey};
 
 /// Maps as plain collections.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +15,7 @@ pub struct Mem {
     limits: Limits,
     keys: BTreeMap<VipKey, u32>,
     owned: BTreeSet<IpAddr>,
+    fragments: BTreeMap<(IpAddr, Protocol), u32>,
     words: BTreeMap<u32, VipWord>,
     vips: BTreeMap<u32, VipRecord>,
     slots: BTreeMap<u32, u32>,
@@ -79,7 +80,8 @@ impl Dataplane for Mem {
     }
 
     fn read_back(&self) -> Result<Tables, Error> {
-        let mut tables = Tables { owned: self.owned.clone(), ..Tables::default() };
+        let mut tables =
+            Tables { owned: self.owned.clone(), fragments: self.fragments.clone(), ..Tables::default() };
         for (key, index) in &self.keys {
             let (Some(record), Some(word)) = (self.vips.get(index), self.words.get(index)) else { continue };
             let entry = VipEntry {
@@ -147,6 +149,11 @@ impl Dataplane for Mem {
             (word.base()..word.base() + word.size()).all(|slot| self.slots.contains_key(&slot)),
             "no such ring"
         );
+        let led = self.fragments.values().any(|led| *led == index);
+        assert!(
+            !led || word.affinity() != Affinity::None,
+            "fragments are led to VIP index {index}, which hashes ports"
+        );
         if let Some(old) = self.words.insert(index, word) {
             self.readable.extend(old.base()..old.base() + old.size());
         }
@@ -165,12 +172,16 @@ impl Dataplane for Mem {
         self.step("insert into", "vip_index")?;
         assert!(!self.hidden, "a key is inserted while readers may hold a hidden one");
         assert!(self.words.get(&index).is_some_and(|word| word.size() > 0), "key {key} leads to nothing");
+        let led = self.fragments.contains_key(&(key.address, key.protocol));
+        assert!(!led, "key {key} is inserted while fragments are led to another rule");
         assert_eq!(self.keys.insert(key, index), None, "key {key} is updated in place");
         Ok(())
     }
 
     fn delete_key(&mut self, key: VipKey) -> Result<(), Error> {
         self.step("delete from", "vip_index")?;
+        let led = self.fragments.contains_key(&(key.address, key.protocol));
+        assert!(!led, "key {key} is hidden before the entry that leads fragments to it");
         if let Some(word) = self.keys.remove(&key).and_then(|index| self.words.remove(&index)) {
             self.readable.extend(word.base()..word.base() + word.size());
         }
@@ -188,6 +199,28 @@ impl Dataplane for Mem {
     fn delete_owner(&mut self, address: IpAddr) -> Result<(), Error> {
         self.step("delete from", "vip_index")?;
         self.owned.remove(&address);
+        self.hidden = true;
+        Ok(())
+    }
+
+    fn insert_fragments(&mut self, address: IpAddr, protocol: Protocol, index: u32) -> Result<(), Error> {
+        self.step("insert into", "vip_index")?;
+        assert!(!self.hidden, "fragments are led while readers may hold a hidden key");
+        let keys = self.keys.iter().filter(|(key, _)| (key.address, key.protocol) == (address, protocol));
+        let indices: Vec<u32> = keys.map(|(_, index)| *index).collect();
+        assert_eq!(indices, [index], "fragments of {address} are led to one of several rules, or to none");
+        let affinity = self.words.get(&index).map(|word| word.affinity());
+        assert!(
+            affinity.is_some_and(|affinity| affinity != Affinity::None),
+            "fragments are led by {affinity:?}"
+        );
+        assert_eq!(self.fragments.insert((address, protocol), index), None, "an entry is updated in place");
+        Ok(())
+    }
+
+    fn delete_fragments(&mut self, address: IpAddr, protocol: Protocol) -> Result<(), Error> {
+        self.step("delete from", "vip_index")?;
+        self.fragments.remove(&(address, protocol));
         self.hidden = true;
         Ok(())
     }

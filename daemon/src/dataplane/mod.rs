@@ -6,6 +6,7 @@
 mod ahead;
 pub mod apply;
 pub mod bpf;
+mod fragments;
 pub mod hops;
 pub mod mem;
 pub mod nexthop;
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 pub use tables::{Limits, Tables};
 use weir_bpf::abi::{NextHop, VipWord};
 
-use crate::model::{BackendId, ObjectName, Sid, VipKey};
+use crate::model::{BackendId, ObjectName, Protocol, Sid, VipKey};
 
 /// What failed, on what, and what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -239,6 +240,15 @@ pub trait Dataplane: Send {
     fn insert_owner(&mut self, address: std::net::IpAddr) -> Result<(), Error>;
     /// Gives an address up.
     fn delete_owner(&mut self, address: std::net::IpAddr) -> Result<(), Error>;
+    /// Lets fragments of a protocol that are sent to an address find an index without ports; there must be no such entry.
+    fn insert_fragments(
+        &mut self,
+        address: std::net::IpAddr,
+        protocol: Protocol,
+        index: u32,
+    ) -> Result<(), Error>;
+    /// Takes that back.
+    fn delete_fragments(&mut self, address: std::net::IpAddr, protocol: Protocol) -> Result<(), Error>;
     /// Writes a next hop at an index that no backend names.
     fn put_hop(&mut self, index: u32, hop: NextHop) -> Result<(), Error>;
     /// Points a backend at its next hops (`abi::pack_nh`), by one store.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use weir_bpf::abi::{SLOTS_PER_BLOCK, VipWord};
 
 use super::RingRecord;
-use crate::model::{BackendId, ObjectName, Sid, VipKey};
+use crate::model::{BackendId, ObjectName, Protocol, Sid, VipKey};
 
 /// Capacities of the maps, fixed when they are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -67,6 +67,8 @@ pub struct Tables {
     pub vips: BTreeMap<VipKey, VipEntry>,
     /// Addresses that are ours whatever the port.
     pub owned: BTreeSet<IpAddr>,
+    /// Entries that lead the fragments sent to an address, by protocol, to the VIP index of its only rule.
+    pub fragments: BTreeMap<(IpAddr, Protocol), u32>,
     /// Records that a ring may name.
     pub backends: BTreeMap<BackendId, BackendEntry>,
 }

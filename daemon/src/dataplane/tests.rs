@@ -1,16 +1,17 @@
 //! The reconciler on the fake data plane, which panics when a write could be seen half done.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use weir_bpf::abi::Affinity;
 
-use super::Limits;
 use super::ahead::{self, Built};
 use super::apply::Reconciler;
 use super::mem::Mem;
+use super::{Dataplane as _, Limits, Tables};
 use crate::desired::{Desired, RefusalCause};
 use crate::maglev::{self, RingSpec, Seed};
 use crate::model::{
@@ -72,9 +73,12 @@ fn unload_all(reconciler: &Reconciler<Mem>, desired: &mut Desired) {
     desired.unload = reconciler.tables().vips.keys().copied().collect();
 }
 
-/// Each loaded key's ring is the one that its rule asks for.
+/// Each loaded key's ring is the one that its rule asks for, and fragments are led where they may be and nowhere else.
 fn check(reconciler: &mut Reconciler<Mem>, desired: &Desired) {
     let applied = reconciler.applied(desired);
+    let tables = reconciler.tables();
+    assert_eq!(tables.fragments, led(tables));
+    assert_eq!(reconciler.dataplane().read_back().unwrap().fragments, led(reconciler.tables()));
     let mem = reconciler.dataplane().clone();
     for rule in desired.rules.values() {
         if applied.refused.contains_key(&rule.name) {
@@ -95,6 +99,20 @@ fn check(reconciler: &mut Reconciler<Mem>, desired: &Desired) {
             }
         }
     }
+}
+
+/// The entries that lead fragments, from what is loaded: one for each VIP and protocol with a single key, whose affinity leaves
+/// the ports out.
+fn led(tables: &Tables) -> BTreeMap<(IpAddr, Protocol), u32> {
+    let mut keys: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (key, entry) in &tables.vips {
+        keys.entry((key.address, key.protocol)).or_default().push(entry);
+    }
+    let only = keys.into_iter().filter_map(|(of, entries)| match entries[..] {
+        [entry] if entry.word.affinity() != Affinity::None => Some((of, entry.index)),
+        _ => None,
+    });
+    only.collect()
 }
 
 fn limits() -> Limits {
@@ -134,7 +152,8 @@ fn nothing_is_removed_before_all_sources_are_read() {
 #[test]
 fn a_restart_writes_nothing_when_nothing_changed() {
     let mut r = reconciler();
-    let want = desired([rule(1, 1, &[1, 2], &[1, 2]), rule(2, 1, &[3], &[1, 2])]);
+    let sticky = Rule { affinity: Affinity::ClientIp, ..rule(1, 2, &[4], &[1, 2]) };
+    let want = desired([rule(1, 1, &[1, 2], &[1, 2]), rule(2, 1, &[3], &[1, 2]), sticky]);
     r.apply(&want).unwrap();
     let mem = r.dataplane().clone();
     let before = mem.writes;
@@ -142,6 +161,43 @@ fn a_restart_writes_nothing_when_nothing_changed() {
     r.apply(&want).unwrap();
     assert_eq!(r.dataplane().writes, before);
     check(&mut r, &want);
+}
+
+#[test]
+fn fragments_are_led_to_a_vips_only_rule_whose_affinity_leaves_the_ports_out() {
+    let mut r = reconciler();
+    let sticky = |name, port, affinity| Rule { port, affinity, ..rule(1, name, &[1], &[1, 2]) };
+    let mut steps = vec![
+        (vec![sticky(1, 443, Affinity::None)], None),
+        (vec![sticky(1, 443, Affinity::ClientIp)], Some(1)),
+        (vec![sticky(1, 443, Affinity::ClientIpAndProtocol)], Some(1)),
+        (vec![sticky(1, 443, Affinity::ClientIp), sticky(2, 80, Affinity::None)], None),
+        (vec![sticky(1, 443, Affinity::ClientIp), sticky(2, 80, Affinity::ClientIp)], None),
+        (vec![sticky(2, 80, Affinity::ClientIp)], Some(2)),
+        // Another protocol is another matter.
+        (
+            vec![
+                sticky(2, 80, Affinity::ClientIp),
+                Rule { protocol: Protocol::Udp, ..sticky(1, 80, Affinity::None) },
+            ],
+            Some(2),
+        ),
+        (vec![sticky(3, 80, Affinity::ClientIp)], Some(3)),
+        (vec![], None),
+    ];
+    steps.extend(steps.clone());
+    for (n, (rules, wanted)) in steps.into_iter().enumerate() {
+        let mut want = desired(rules);
+        unload_all(&r, &mut want);
+        r.apply(&want).unwrap();
+        check(&mut r, &want);
+        let tables = r.tables();
+        let owner =
+            |index: &u32| tables.vips.values().find(|e| e.index == *index).map(|e| e.rule.name.to_string());
+        let led: Vec<_> = tables.fragments.values().filter_map(owner).collect();
+        assert_eq!(led, wanted.map(|n| format!("rule-{n}")).into_iter().collect::<Vec<_>>(), "step {n}");
+    }
+    assert!(r.tables().fragments.is_empty());
 }
 
 #[test]
@@ -364,7 +420,7 @@ fn churn_leaves_no_index_behind() {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Put { tenant: u8, name: u8, vip: u8, backends: Vec<u8>, down: u8 },
+    Put { tenant: u8, name: u8, vip: u8, port: u16, affinity: Affinity, backends: Vec<u8>, down: u8 },
     Delete(u8),
     Unload,
     Fault(u32),
@@ -374,8 +430,15 @@ enum Op {
 
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
-        5 => (0..3_u8, 0..5_u8, 0..6_u8, prop::collection::btree_set(0..8_u8, 1..5), 0..8_u8).prop_map(
-            |(tenant, name, vip, backends, down)| Op::Put { tenant, name, vip, backends: backends.into_iter().collect(), down }
+        5 => (
+            (0..3_u8, 0..5_u8, 0..6_u8),
+            (80..82_u16, prop::sample::select(vec![Affinity::None, Affinity::ClientIp, Affinity::ClientIpAndProtocol])),
+            prop::collection::btree_set(0..8_u8, 1..5),
+            0..8_u8
+        ).prop_map(
+            |((tenant, name, vip), (port, affinity), backends, down)| {
+                Op::Put { tenant, name, vip, port, affinity, backends: backends.into_iter().collect(), down }
+            }
         ),
         2 => (0..8_u8).prop_map(Op::Delete),
         3 => Just(Op::Unload),
@@ -398,11 +461,11 @@ proptest! {
         for op in ops {
             let unload = matches!(op, Op::Unload);
             match op {
-                Op::Put { tenant, name, vip, backends, down } => {
-                    let mut new = rule(tenant, name, &[vip], &backends);
+                Op::Put { tenant, name, vip, port, affinity, backends, down } => {
+                    let mut new = Rule { port, affinity, ..rule(tenant, name, &[vip], &backends) };
                     new.backends.iter_mut().filter(|b| b.id.address == format!("fd00::{down:x}").parse::<std::net::IpAddr>().unwrap()).for_each(|b| b.health = Health::Unhealthy);
                     // Validation admits one rule a key.
-                    rules.retain(|_, other| other.vips != new.vips);
+                    rules.retain(|_, other| !other.keys().eq(new.keys()));
                     rules.insert(new.name.clone(), new);
                 }
                 Op::Delete(n) => {

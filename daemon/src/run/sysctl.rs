@@ -41,3 +41,21 @@ fn ensure_one(interface: &str) -> Result<(), Unset> {
         _ => Err(unset(format!("{} does not keep what is written", path.display()))),
     }
 }
+
+/// IPv4 replies that come encapsulated need the same on the fabric's interfaces. There the setting makes the kernel route what
+/// comes in as plain IPv4, too, so never on an uplink. Without IPv4 in the kernel there is nothing to route.
+pub(super) fn ensure_ipv4<'a>(interfaces: impl Iterator<Item = &'a str>) {
+    for interface in interfaces {
+        let path = PathBuf::from(format!("/proc/sys/net/ipv4/conf/{interface}/forwarding"));
+        let off = fs::read_to_string(&path).is_ok_and(|value| value.trim() == "0");
+        if !off {
+            continue;
+        }
+        match fs::write(&path, "1") {
+            Ok(()) => tracing::info!(interface, "IPv4 forwarding turned on"),
+            Err(error) => {
+                tracing::warn!(interface, %error, "IPv4 forwarding cannot be turned on: IPv4 replies find no route");
+            }
+        }
+    }
+}

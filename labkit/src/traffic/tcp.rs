@@ -16,6 +16,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use super::{Sample, retransmissions, samples};
 use crate::error::{Error, Result};
 use crate::lab::NodeHandle;
+use crate::wait::patiently;
 
 /// Connections that a pool opens at the same time.
 const AT_ONCE: usize = 64;
@@ -108,7 +109,7 @@ impl Connection {
             stream.read_line(&mut line).await.map_err(failed)?;
             Ok((stream, line))
         };
-        let (stream, line) = tokio::time::timeout(ANSWER_WITHIN, opening)
+        let (stream, line) = tokio::time::timeout(patiently(ANSWER_WITHIN), opening)
             .await
             .unwrap_or_else(|_| Err(failed(io::ErrorKind::TimedOut.into())))?;
         let (backend, seen_as) = line
@@ -153,7 +154,7 @@ impl Connection {
             self.stream.write_all(&message).await?;
             self.stream.read_exact(&mut answer).await.map(drop)
         };
-        tokio::time::timeout(ANSWER_WITHIN, trip).await??;
+        tokio::time::timeout(patiently(ANSWER_WITHIN), trip).await??;
         if answer == message {
             Ok(())
         } else {
@@ -168,7 +169,7 @@ impl Connection {
         let mut back = vec![0; bytes];
         let (mut from, mut to) = tokio::io::split(&mut self.stream);
         let both = async { tokio::try_join!(to.write_all(&pattern), from.read_exact(&mut back)) };
-        tokio::time::timeout(within, both).await??;
+        tokio::time::timeout(patiently(within), both).await??;
         match pattern.iter().zip(&back).position(|(sent, got)| sent != got) {
             None => Ok(start.elapsed()),
             Some(at) => Err(io::Error::other(format!("byte {at} of {bytes} came back wrong"))),

@@ -54,6 +54,10 @@ impl UdpServer {
     pub fn name(&self) -> &str {
         &self.name
     }
+    /// How many packets of a flow came, each number once.
+    pub fn received(&self, flow: u64) -> usize {
+        lock(&self.seen).get(&flow).map_or(0, HashSet::len)
+    }
 }
 
 impl UdpServer {

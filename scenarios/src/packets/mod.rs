@@ -9,6 +9,7 @@ pub mod interpreted;
 pub mod native;
 pub mod oracle;
 pub mod test_run;
+pub mod worker;
 pub mod world;
 
 use std::collections::BTreeMap;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use weir::dataplane::bpf::{Maps, Pins, open_set, serving_set};
 
 use super::objects::PORT;
-use super::{FAMILIES, Family, Gateway, Objects, Region, Routing, TENANTS, Tenant, weir_binary};
+use super::{FAMILIES, Family, Gateway, Objects, Region, Routing, TENANTS, Tenant, WorkerKind, weir_binary};
 
 /// Longest wait for anything that should come about by itself.
 pub const SOON: Duration = Duration::from_secs(20);
@@ -58,6 +58,10 @@ impl Live {
     pub fn beside(lab: &Arc<Lab>, region: Region) -> anyhow::Result<Self> {
         let lab = Arc::clone(lab);
         let mut live = Self { lab, region, servers: Vec::new() };
+        if live.region.worker_kind != WorkerKind::Kernel {
+            // The pods hold no VIP before the workers have placed it.
+            live.start_workers()?;
+        }
         live.serve()?;
         Ok(live)
     }
@@ -84,6 +88,15 @@ impl Live {
                     self.servers
                         .push((IdentifyServer::start(&pod, &name, on)?, UdpServer::start(&pod, &name, on)?));
                 }
+            }
+        }
+        if self.region.worker_kind != WorkerKind::Kernel {
+            let on = SocketAddr::new(self.vip(super::A), PORT);
+            for worker in 1..=self.region.workers {
+                let name = self.region.second_pod(worker);
+                let pod = self.lab.node(&name)?;
+                self.servers
+                    .push((IdentifyServer::start(&pod, &name, on)?, UdpServer::start(&pod, &name, on)?));
             }
         }
         Ok(())

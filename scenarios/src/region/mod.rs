@@ -17,6 +17,7 @@ mod live;
 mod objects;
 mod observe;
 mod routers;
+mod worker;
 
 use std::path::PathBuf;
 
@@ -28,6 +29,7 @@ pub use live::{Live, SOON};
 pub use objects::{Objects, PORT, endpoint, rule, rule_on};
 pub use observe::{Reasons, Sender, addressed_to};
 pub use routers::BGP_PASSWORD;
+pub use worker::{Pod, WorkerKind, second_endpoint};
 
 /// A tenant: its VPC, its VIP, its pods' table on a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,6 +84,8 @@ pub struct Region {
     pub routing: Routing,
     /// How the internet router is told of IPv4 VIPs.
     pub ipv4_routes: Ipv4Routes,
+    /// Who takes packets out of their outer headers on the workers.
+    pub worker_kind: WorkerKind,
     /// BGP restart time told by gateways, in seconds.
     pub restart_time: u16,
     /// Timers of the gateways, as in their configuration.
@@ -97,6 +101,7 @@ impl Default for Region {
             fabric_mtu: 1600,
             routing: Routing::Bgp,
             ipv4_routes: Ipv4Routes::NextHop,
+            worker_kind: WorkerKind::Kernel,
             restart_time: 20,
             timers: "drain: 1s, gracefulShutdown: 1s".into(),
         }
@@ -195,7 +200,10 @@ impl Region {
             self.gateway_node(t, n);
         }
         for n in 1..=self.workers {
-            self.worker(t, n);
+            match self.worker_kind {
+                WorkerKind::Kernel => self.worker(t, n),
+                WorkerKind::Direct | WorkerKind::Edge => self.weir_worker(t, n),
+            }
         }
         self.add_ipv4(t);
         match self.routing {

@@ -46,7 +46,9 @@ fn watch_leaving(live: &Live, process: &ProcessHandle) {
     let mut seen = FAMILIES.map(Seen::of);
     eventually("the drained gateway ends", SOON, || {
         let status = process.status();
-        seen.iter_mut().for_each(|seen| seen.look(live));
+        for seen in &mut seen {
+            seen.look(live);
+        }
         check(status.is_some(), || format!("it runs: {seen:?}"))
     })
     .unwrap();

@@ -31,20 +31,11 @@ const LAYERS: &[(&[&str], Peers)] = &[
     (&["resolve"], Peers::Unknown),
     (&["state"], Peers::Unknown),
     (
-        &[
-            "source",
-            "health",
-            "dataplane",
-            "route",
-            "controller",
-            "admission",
-            "aybak",
-            "portal",
-            "worker",
-            "record",
-        ],
+        &["source", "health", "dataplane", "route", "controller", "admission", "aybak", "portal", "record"],
         Peers::Unknown,
     ),
+    // The worker shares roots, pins and sources with the gateway.
+    (&["worker"], Peers::Unknown),
     (&["check", "inspect", "preflight"], Peers::Unknown),
     (&["admin", "metrics"], Peers::Unknown),
     (&["run"], Peers::Unknown),

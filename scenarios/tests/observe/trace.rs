@@ -91,7 +91,9 @@ async fn a_traced_packet_is_what_the_wire_then_shows_and_counts_nothing() {
     let fabric = live.capture("spine", "eth1").unwrap();
     let uplink = live.capture("edge", "eth1").unwrap();
     let injector = labkit::inject::Injector::open(live.node("edge").unwrap().netns(), "eth1").unwrap();
-    all.iter().for_each(|frame| injector.send(frame).unwrap());
+    for frame in &all {
+        injector.send(frame).unwrap();
+    }
     let encapsulated = matcher::inner_dst(vip(&live, A)).or(matcher::inner_dst(vip(&live, B)));
     let frames = expect(&fabric).within(SOON).packets(FLOWS, encapsulated).unwrap();
     let mut on_wire: Vec<String> = frames.iter().map(|frame| hex(&frame.bytes)).collect();

@@ -1,6 +1,7 @@
 //! The packet path as seen on the links: errors made and steered, echo, what is dropped, the outer header, next hops.
 
 mod fabric_mtu;
+mod fragments;
 mod neighbours;
 mod outer;
 mod steering;

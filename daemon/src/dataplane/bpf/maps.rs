@@ -19,7 +19,7 @@ use super::pins::specs;
 use super::sys;
 use crate::dataplane::tables::{BackendEntry, VipEntry, blocks_for};
 use crate::dataplane::{BackendRecord, Dataplane, Error, Limits, RingRecord, Tables, VipRecord};
-use crate::flow::{Fragments, MemTables, View};
+use crate::flow::{Fragments, MemTables, View, fragments_key};
 use crate::model::{BackendId, ObjectName, Protocol, Sid, VipKey, mapped, unmapped};
 
 type Bytes<const N: usize> = Array<MapData, [u8; N]>;
@@ -58,6 +58,9 @@ pub struct Maps {
     backend_carried: Bytes<COUNTER>,
     reason_carried: Array<MapData, u64>,
     names: HashMap<MapData, u64, [u8; NAME]>,
+    reply_sources: HashMap<MapData, [u8; 16], u64>,
+    /// How many backends have each SID.
+    sid_holders: BTreeMap<[u8; 16], u32>,
     fragments: HashMap<MapData, [u8; FRAGMENT_KEY], [u8; FRAGMENT]>,
     learned: HashMap<MapData, [u8; 16], [u8; size_of::<Learned>()]>,
 }
@@ -70,6 +73,11 @@ pub fn encode_key(key: VipKey) -> abi::VipKey {
         proto: key.protocol.number(),
         pad: 0,
     }
+}
+
+/// The map form of an entry that leads fragments.
+pub fn encode_fragments(address: IpAddr, protocol: Protocol) -> abi::VipKey {
+    fragments_key(mapped(address), protocol.number())
 }
 
 /// The map form of "this address is ours".
@@ -128,7 +136,7 @@ impl Maps {
                 )?
             };
         }
-        Ok(Self {
+        let mut this = Self {
             directory: directory.into(),
             limits,
             untouched: u32::MAX,
@@ -150,9 +158,18 @@ impl Maps {
             backend_carried: open!(Array "backend_carried"),
             reason_carried: open!(Array "reason_carried"),
             names: open!(HashMap "names"),
+            reply_sources: open!(HashMap "reply_sources"),
+            sid_holders: BTreeMap::new(),
             fragments: open!(HashMap "fragments"),
             learned: open!(HashMap "learned"),
-        })
+        };
+        for index in 1..limits.backends {
+            let sid = this.backends.read(index).sid;
+            if sid != [0; 16] {
+                *this.sid_holders.entry(sid).or_default() += 1;
+            }
+        }
+        Ok(this)
     }
 
     /// As [`Maps::open`], of maps that have just been made: a new VIP index needs no clearing.
@@ -435,6 +452,10 @@ impl Dataplane for Maps {
             let key: abi::VipKey = bytemuck::cast(key);
             if key.proto == 0 {
                 tables.owned.insert(unmapped(Ipv6Addr::from(key.addr)));
+            } else if key.proto == abi::FRAGMENTS {
+                let [_, number] = key.port;
+                let Some(protocol) = Protocol::from_number(number) else { continue };
+                tables.fragments.insert((unmapped(Ipv6Addr::from(key.addr)), protocol), index);
             } else if let Some(key) = decode_key(&key) {
                 tables.vips.insert(key, self.vip_entry(index)?);
             }
@@ -459,8 +480,16 @@ impl Dataplane for Maps {
         self.backend_carried
             .set(index, [0; COUNTER], 0)
             .map_err(|e| Error::map("clear", "backend_carried", e))?;
+        let vpc = meta.vpc;
         let meta: [u8; BACKEND_META] = bytemuck::cast(meta);
-        self.backend_meta.set(index, meta, 0).map_err(|e| Error::map("write", "backend_meta", e))
+        self.backend_meta.set(index, meta, 0).map_err(|e| Error::map("write", "backend_meta", e))?;
+        let sid = record.sid.0.octets();
+        let holders = self.sid_holders.entry(sid).or_default();
+        *holders += 1;
+        if *holders > 1 {
+            return Ok(());
+        }
+        self.reply_sources.insert(sid, vpc, 0).map_err(|e| Error::map("insert into", "reply_sources", e))
     }
 
     fn clear_backend(&mut self, index: u32) -> Result<(), Error> {
@@ -468,8 +497,15 @@ impl Dataplane for Maps {
         self.backend_meta
             .set(index, [0; BACKEND_META], 0)
             .map_err(|e| Error::map("clear", "backend_meta", e))?;
+        let sid = self.backends.read(index).sid;
         self.backends.write(index, abi::Backend::default());
-        Ok(())
+        let Some(holders) = self.sid_holders.get_mut(&sid) else { return Ok(()) };
+        *holders -= 1;
+        if *holders > 0 {
+            return Ok(());
+        }
+        self.sid_holders.remove(&sid);
+        self.reply_sources.remove(&sid).map_err(|e| Error::map("delete from", "reply_sources", e))
     }
 
     fn write_ring(&mut self, base: u32, slots: &[u32], record: &RingRecord) -> Result<(), Error> {
@@ -542,6 +578,17 @@ impl Dataplane for Maps {
     fn delete_owner(&mut self, address: IpAddr) -> Result<(), Error> {
         self.writes += 1;
         let key: [u8; KEY] = bytemuck::cast(encode_owner(address));
+        self.vip_index.remove(&key).map_err(|e| Error::map("delete from", "vip_index", e))
+    }
+
+    fn insert_fragments(&mut self, address: IpAddr, protocol: Protocol, index: u32) -> Result<(), Error> {
+        const BPF_NOEXIST: u64 = 1;
+        let key: [u8; KEY] = bytemuck::cast(encode_fragments(address, protocol));
+        self.vip_index.insert(key, index, BPF_NOEXIST).map_err(|e| Error::map("insert into", "vip_index", e))
+    }
+
+    fn delete_fragments(&mut self, address: IpAddr, protocol: Protocol) -> Result<(), Error> {
+        let key: [u8; KEY] = bytemuck::cast(encode_fragments(address, protocol));
         self.vip_index.remove(&key).map_err(|e| Error::map("delete from", "vip_index", e))
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use bytemuck::Pod;
 
 /// Elements of type `T`, as many as the map has.
-pub(super) struct Mapped<T> {
+pub(crate) struct Mapped<T> {
     base: NonNull<u8>,
     bytes: usize,
     entries: u32,
@@ -27,7 +27,7 @@ impl<T: Pod> Mapped<T> {
     const STRIDE: usize = size_of::<T>().next_multiple_of(8);
 
     /// Maps an array made with `BPF_F_MMAPABLE`.
-    pub(super) fn new(map: BorrowedFd<'_>, entries: u32) -> io::Result<Self> {
+    pub(crate) fn new(map: BorrowedFd<'_>, entries: u32) -> io::Result<Self> {
         let bytes = Self::STRIDE * entries as usize;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh shared mapping of a file descriptor; the kernel picks the address and checks the length.
@@ -47,20 +47,20 @@ impl<T: Pod> Mapped<T> {
     }
 
     /// Copies an element out.
-    pub(super) fn read(&self, index: u32) -> T {
+    pub(crate) fn read(&self, index: u32) -> T {
         // SAFETY: in bounds; stride and mapping keep `T`'s alignment up to 8, `RingBlock` is read byte-wise aligned to 64
         // since its stride is 64 and mappings start on pages; any bit pattern is a `T`.
         unsafe { ptr::read_volatile(self.at(index).cast()) }
     }
 
     /// Writes an element that no CPU reads yet.
-    pub(super) fn write(&self, index: u32, value: T) {
+    pub(crate) fn write(&self, index: u32, value: T) {
         // SAFETY: as in `read`.
         unsafe { ptr::write_volatile(self.at(index).cast(), value) }
     }
 
     /// Stores an aligned 32-bit field at `offset` of an element, after everything written before it.
-    pub(super) fn store_u32(&self, index: u32, offset: usize, value: u32) {
+    pub(crate) fn store_u32(&self, index: u32, offset: usize, value: u32) {
         assert!(offset.is_multiple_of(4) && offset + 4 <= size_of::<T>());
         // SAFETY: in bounds and aligned; shared with the kernel, which reads it with one load.
         let field = unsafe { AtomicU32::from_ptr(self.at(index).add(offset).cast()) };
@@ -68,7 +68,7 @@ impl<T: Pod> Mapped<T> {
     }
 
     /// Stores an aligned 64-bit field at `offset` of an element, after everything written before it.
-    pub(super) fn store_u64(&self, index: u32, offset: usize, value: u64) {
+    pub(crate) fn store_u64(&self, index: u32, offset: usize, value: u64) {
         assert!(offset.is_multiple_of(8) && offset + 8 <= size_of::<T>());
         // SAFETY: in bounds and aligned; shared with the kernel, which reads it with one load.
         let field = unsafe { AtomicU64::from_ptr(self.at(index).add(offset).cast()) };

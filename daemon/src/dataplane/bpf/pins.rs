@@ -16,29 +16,29 @@ use sha2::{Digest as _, Sha256};
 use weir_bpf::abi::{
     Backend, BackendMeta, Bucket, Counter, EVENT_RING, Fragment, FragmentKey, LAYOUT_VERSION,
     LEARNED_ENTRIES, Learned, Name, NextHop, ROOT_SLOTS, ROOT_VERSION, Reason, RingBlock, RingMeta, Sampler,
-    Shared, VipKey, VipMeta,
+    Shared, SidBytes, VipKey, VipMeta,
 };
 
 use super::sys;
 use crate::dataplane::{Error, Limits};
 
-const HASH: u32 = 1;
-const ARRAY: u32 = 2;
+pub(crate) const HASH: u32 = 1;
+pub(crate) const ARRAY: u32 = 2;
 const PROG_ARRAY: u32 = 3;
-const PERCPU_ARRAY: u32 = 6;
+pub(crate) const PERCPU_ARRAY: u32 = 6;
 const LRU_HASH: u32 = 9;
 const RINGBUF: u32 = 27;
 const NO_PREALLOC: u32 = 1;
-const MMAPABLE: u32 = 1 << 10;
+pub(crate) const MMAPABLE: u32 = 1 << 10;
 
 /// An interface's name as bpffs takes it: dots are reserved there, and VLAN interfaces have them.
-pub(super) fn pin_name(interface: &str) -> String {
+pub(crate) fn pin_name(interface: &str) -> String {
     interface.replace('~', "~t").replace('.', "~d")
 }
 
 /// What a pinned map must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct MapSpec {
+pub(crate) struct MapSpec {
     /// Name in the object and of the pin.
     pub name: &'static str,
     kind: u32,
@@ -52,7 +52,7 @@ pub(super) struct MapSpec {
 /// All maps of a set, in the sizes that the limits ask for.
 pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
     fn spec<K, V>(name: &'static str, kind: u32, flags: u32, entries: u32) -> MapSpec {
-        MapSpec { name, kind, key: size_of::<K>() as u32, value: size_of::<V>() as u32, flags, entries }
+        MapSpec::new::<K, V>(name, kind, flags, entries)
     }
     let reasons = Reason::ALL.len() as u32;
     // A backend may be alone in its VPC, on its attachment and on its node.
@@ -78,6 +78,8 @@ pub(super) fn specs(limits: &Limits) -> Vec<MapSpec> {
         spec::<u32, Counter>("vip_carried", ARRAY, 0, limits.vips),
         spec::<u32, Counter>("backend_carried", ARRAY, 0, limits.backends),
         spec::<u32, u64>("reason_carried", ARRAY, 0, reasons),
+        // Backends of one table share a SID.
+        spec::<SidBytes, u64>("reply_sources", HASH, 0, limits.backends),
         spec::<u64, Name>("names", HASH, NO_PREALLOC, names),
         spec::<FragmentKey, Fragment>("fragments", LRU_HASH, 0, limits.fragments),
         spec::<[u8; 16], Learned>("learned", LRU_HASH, 0, LEARNED_ENTRIES),
@@ -118,8 +120,13 @@ impl MapSpec {
         }
     }
 
+    /// A map with keys of type `K` and values of type `V`.
+    pub(crate) fn new<K, V>(name: &'static str, kind: u32, flags: u32, entries: u32) -> Self {
+        Self { name, kind, key: size_of::<K>() as u32, value: size_of::<V>() as u32, flags, entries }
+    }
+
     /// Opens the pin in `directory` and compares all that the kernel tells of it; aya would adopt any map.
-    pub(super) fn open(&self, directory: &Path) -> Result<MapData, Error> {
+    pub(crate) fn open(&self, directory: &Path) -> Result<MapData, Error> {
         let path = directory.join(self.name);
         let map = MapData::from_pin(&path).map_err(|e| Error::pin("open", &path, e))?;
         let info = map.info().map_err(|e| Error::pin("read the properties of", &path, e))?;
@@ -218,7 +225,7 @@ pub struct Lock {
 }
 
 /// Removes a directory of pins and the kernel objects that only it kept.
-pub(super) fn remove_dir(directory: &Path) -> Result<(), Error> {
+pub(crate) fn remove_dir(directory: &Path) -> Result<(), Error> {
     match fs::read_dir(directory) {
         Ok(entries) => {
             for entry in entries {

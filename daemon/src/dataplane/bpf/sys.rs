@@ -77,7 +77,7 @@ fn bpf<T>(command: libc::c_int, attr: &T) -> io::Result<()> {
 }
 
 /// Opens any pinned object; aya keeps a link's descriptor to itself.
-pub(super) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     let attr = ObjectGet { path: path.as_ptr() as u64, fd: 0, flags: 0 };
     // SAFETY: `attr` is a live value of the length passed, and its path a terminated string.
@@ -144,6 +144,11 @@ pub(super) fn test_run(
     Ok((attr.result, attr.data_size_out as usize))
 }
 
+/// Interface of a tcx link (0 once the interface is gone): `struct bpf_link_info` holds it where an XDP link's stands.
+pub(crate) fn tcx_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
+    xdp_link(link)
+}
+
 /// Interface of an XDP link (0 once the interface is gone) and the id of its program.
 pub(super) fn xdp_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     let mut info = LinkInfo::default();
@@ -158,7 +163,7 @@ pub(super) fn xdp_link(link: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
 
 /// Returns once every CPU has left whatever program run it was in (`membarrier(2)`, `MEMBARRIER_CMD_GLOBAL`: an RCU grace
 /// period, which XDP runs are read-side sections of).
-pub(super) fn wait_for_readers() -> io::Result<()> {
+pub(crate) fn wait_for_readers() -> io::Result<()> {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: no pointers are passed.
     let result = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
@@ -179,7 +184,7 @@ pub(super) fn is_bpffs(path: &Path) -> io::Result<bool> {
 }
 
 /// Index of an interface of this network namespace.
-pub(super) fn interface_index(name: &str) -> io::Result<u32> {
+pub(crate) fn interface_index(name: &str) -> io::Result<u32> {
     let name = CString::new(name)?;
     // SAFETY: a terminated string.
     let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
