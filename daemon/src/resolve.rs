@@ -155,7 +155,7 @@ impl Index {
                     self.forget_endpoint(&name(loaded), endpoint, &mut places);
                 }
                 CheckedObject::Router(_) | CheckedObject::Shard(_) => {
-                    relocated |= self.locators.forget(loaded)
+                    relocated |= self.locators.forget(loaded);
                 }
                 CheckedObject::Binding(_) => {}
             }
@@ -169,7 +169,7 @@ impl Index {
                     self.learn_endpoint(&name(loaded), loaded, endpoint, &mut places);
                 }
                 CheckedObject::Router(_) | CheckedObject::Shard(_) => {
-                    relocated |= self.locators.learn(loaded)
+                    relocated |= self.locators.learn(loaded);
                 }
                 CheckedObject::Binding(_) => {}
             }
