@@ -45,3 +45,15 @@ shell:
 bench *args:
     cargo build --release --quiet --locked -p weir
     cargo run --release --quiet --locked -p scenarios --bin bench -- {{ args }}
+
+# run the packet suite, and what needs VRF or netem, on other kernels under emulation (just kernels 6.1 for one)
+kernels *args: build
+    @tools/kernels/check {{ args }}
+
+# fuzz each parser of bytes from outside for so many seconds (just fuzz 60; just fuzz 600 bgp)
+fuzz seconds="60" *targets:
+    @tools/fuzz {{ seconds }} {{ targets }}
+
+# differential fuzz: this many mutated frames through the C headers and the oracle (just differ 10000000)
+differ frames="1000000":
+    WEIR_DIFFER_FRAMES={{ frames }} cargo test --release --locked -p scenarios --test main -- --exact packets::differ::mutated_frames_fare_alike_in_c_and_in_the_oracle --nocapture

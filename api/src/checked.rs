@@ -6,6 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ipnet::Ipv6Net;
 use serde::{Deserialize, Serialize};
 
 use crate::network_rule::{Affinity, Health, HealthCheckType, OnAllDown};
@@ -120,6 +121,28 @@ pub struct CheckedEndpoint {
     pub sid: SidSource,
 }
 
+/// A router that holds what it must.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckedRouter {
+    /// Who it is.
+    pub id: Identity,
+    /// Node that it runs on.
+    pub node: Arc<str>,
+    /// The region's SRv6 block and the node's number in it.
+    pub locator: Option<(Ipv6Net, u16)>,
+}
+
+/// An egress shard that holds what it must.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckedShard {
+    /// Who it is.
+    pub id: Identity,
+    /// Node that it runs on.
+    pub node: Arc<str>,
+    /// SID that leads to it.
+    pub sid: Option<Ipv6Addr>,
+}
+
 /// How an endpoint's SID is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SidSource {
@@ -172,6 +195,10 @@ pub enum CheckedObject {
     Endpoint(CheckedEndpoint),
     /// A VIP's delivery to an endpoint.
     Binding(CheckedBinding),
+    /// A router.
+    Router(CheckedRouter),
+    /// An egress shard.
+    Shard(CheckedShard),
 }
 
 impl CheckedObject {
@@ -181,6 +208,8 @@ impl CheckedObject {
             Self::Rule(_) => Kind::NetworkRule,
             Self::Endpoint(_) => Kind::VPCEndpoint,
             Self::Binding(_) => Kind::ServiceVIPBinding,
+            Self::Router(_) => Kind::BGPRouter,
+            Self::Shard(_) => Kind::NAT66Shard,
         }
     }
     /// Who it is.
@@ -189,6 +218,8 @@ impl CheckedObject {
             Self::Rule(r) => &r.id,
             Self::Endpoint(e) => &e.id,
             Self::Binding(b) => &b.id,
+            Self::Router(r) => &r.id,
+            Self::Shard(s) => &s.id,
         }
     }
 }
@@ -202,6 +233,10 @@ pub enum Kind {
     VPCEndpoint,
     /// `ServiceVIPBinding`.
     ServiceVIPBinding,
+    /// `BGPRouter`.
+    BGPRouter,
+    /// `NAT66Shard`.
+    NAT66Shard,
 }
 
 impl Kind {
@@ -211,6 +246,8 @@ impl Kind {
             Self::NetworkRule => "NetworkRule",
             Self::VPCEndpoint => "VPCEndpoint",
             Self::ServiceVIPBinding => "ServiceVIPBinding",
+            Self::BGPRouter => "BGPRouter",
+            Self::NAT66Shard => "NAT66Shard",
         }
     }
 }

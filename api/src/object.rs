@@ -11,7 +11,8 @@ use crate::locate::Fields;
 use crate::meta::Metadata;
 use crate::problem::{FileProblem, Problem};
 use crate::{
-    API_VERSION, NetworkRule, ServiceVIPBinding, VPCEndpoint, check_binding, check_endpoint, check_rule,
+    API_VERSION, BGPRouter, NAT66Shard, NetworkRule, ServiceVIPBinding, VPCEndpoint, check_binding,
+    check_endpoint, check_router, check_rule,
 };
 
 /// Largest file that is read: about 20 times a rule with 512 backends.
@@ -100,10 +101,12 @@ fn parse_text(text: &str) -> Result<(Option<CheckedObject>, Vec<Problem>), Unrea
         Some(other) => return refuse("apiVersion", other, "is not known", &version),
         None => return refuse("apiVersion", "", "is missing", &version),
     }
-    let kinds = "write kind: NetworkRule, VPCEndpoint or ServiceVIPBinding";
+    let kinds = "write NetworkRule, VPCEndpoint, BGPRouter, NAT66Shard or ServiceVIPBinding";
     let kind = match kind.as_deref() {
         Some("NetworkRule") => Kind::NetworkRule,
         Some("VPCEndpoint") => Kind::VPCEndpoint,
+        Some("BGPRouter") => Kind::BGPRouter,
+        Some("NAT66Shard") => Kind::NAT66Shard,
         Some("ServiceVIPBinding") => Kind::ServiceVIPBinding,
         Some(other) => return refuse("kind", other, "is not known here", kinds),
         None => return refuse("kind", "", "is missing", kinds),
@@ -120,6 +123,14 @@ fn parse_text(text: &str) -> Result<(Option<CheckedObject>, Vec<Problem>), Unrea
         Kind::ServiceVIPBinding => {
             let (binding, problems) = check_binding::check(&parse_yaml::<ServiceVIPBinding>(text)?);
             (binding.map(CheckedObject::Binding), problems)
+        }
+        Kind::BGPRouter => {
+            let (router, problems) = check_router::check(&parse_yaml::<BGPRouter>(text)?);
+            (router.map(CheckedObject::Router), problems)
+        }
+        Kind::NAT66Shard => {
+            let (shard, problems) = check_router::check_shard(&parse_yaml::<NAT66Shard>(text)?);
+            (shard.map(CheckedObject::Shard), problems)
         }
     })
 }

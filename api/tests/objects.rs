@@ -276,7 +276,7 @@ fn an_endpoint_names_its_sid_whole_or_by_function_and_argument() {
 #[case(
     "kind: NetworkRule",
     "kind: NetworkRole",
-    "2: kind: NetworkRole is not known here; write kind: NetworkRule, VPCEndpoint or ServiceVIPBinding"
+    "2: kind: NetworkRole is not known here; write NetworkRule, VPCEndpoint, BGPRouter, NAT66Shard or ServiceVIPBinding"
 )]
 #[case(
     "v1alpha1",
@@ -375,6 +375,86 @@ fn a_weight_may_be_any_positive_integer() {
     assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
     let Some(CheckedObject::Rule(rule)) = parsed.object else { panic!("no rule") };
     assert_eq!(rule.backends[1].weight.get(), i64::MAX as u64);
+}
+
+const ROUTER: &str = r#"apiVersion: network.datumapis.com/v1alpha1
+kind: BGPRouter
+metadata: { name: r1 }
+spec:
+  targetRef: { kind: Node, name: gw1 }
+  roles: [fabric, tenant]
+  localASN: 65010
+  routerID: 192.0.2.1
+  addressFamilies:
+    - { afi: ipv6, safi: unicast }
+    - { afi: l2vpn, safi: evpn }
+  srv6Locator: "2001:db8:ff01::/48"
+  nodeID: 17
+  listenPort: 179
+status: { phase: Ready, roles: [fabric], peers: { total: 2, established: 1 } }
+"#;
+
+#[test]
+fn a_router_gives_its_nodes_block_and_number() {
+    let parsed = parse(ROUTER);
+    assert!(parsed.problems.is_empty(), "{:?}", parsed.problems);
+    let Some(CheckedObject::Router(router)) = parsed.object else { panic!("no router") };
+    assert_eq!((&*router.node, router.locator), ("gw1", Some(("2001:db8:ff01::/48".parse().unwrap(), 17))));
+    // One that only reflects routes has no locator.
+    let bare = ROUTER.replace("  srv6Locator: \"2001:db8:ff01::/48\"\n  nodeID: 17\n", "");
+    let Some(CheckedObject::Router(router)) = parse(&bare).object else { panic!("no router") };
+    assert_eq!(router.locator, None);
+}
+
+#[rstest]
+#[case("kind: Node,", "kind: Pod,", "5: spec.targetRef.kind: Pod is not Node; write Node")]
+#[case("[fabric, tenant]", "[]", "6: spec.roles: is empty; give fabric, tenant or transit")]
+#[case(
+    "localASN: 65010",
+    "localASN: 0",
+    "7: spec.localASN: 0 is no AS number; give a number from 1 to 4294967295"
+)]
+#[case(
+    "192.0.2.1",
+    "192.0.2",
+    "8: spec.routerID: 192.0.2 is no router id; give a dotted quad of the node's own, such as 192.0.2.11"
+)]
+#[case(
+    "afi: ipv6, safi: unicast",
+    "afi: ipv6, safi: evpn",
+    "10: spec.addressFamilies[0].safi: evpn does not go with the afi; write unicast, which ipv4 and ipv6 go with"
+)]
+#[case(
+    "ff01::/48",
+    "ff01::/40",
+    "12: spec.srv6Locator: 2001:db8:ff01::/40 has length 40, and the SID layout needs 48; give the region's SRv6 block, a /48 such as 2001:db8:ff01::/48"
+)]
+#[case(
+    "nodeID: 17",
+    "nodeID: 57344",
+    "13: spec.nodeID: 57344 is no node id; give a number from 1 to 57343 (0xdfff)"
+)]
+#[case(
+    "  nodeID: 17\n",
+    "",
+    "5: spec.nodeID: is missing beside srv6Locator; give the node's number, from 1 to 57343 (0xdfff)"
+)]
+fn a_routers_fields_are_refused_with_field_value_and_remedy(
+    #[case] from: &str,
+    #[case] to: &str,
+    #[case] want: &str,
+) {
+    assert_eq!(problems(ROUTER, from, to).join("|"), want);
+}
+
+#[test]
+fn a_shards_sid_is_read_and_must_be_one() {
+    let shard = "apiVersion: network.datumapis.com/v1alpha1\nkind: NAT66Shard\nmetadata: { name: s }\nspec: { targetRef: { kind: Node, \
+                 name: gw1 } }\nstatus: { shardAddress: \"2001:db8::9\", shardSID: \"2001:db8:ff09:1:f001::\" }\n";
+    let Some(CheckedObject::Shard(read)) = parse(shard).object else { panic!("{:?}", parse(shard).problems) };
+    assert_eq!(read.sid, Some("2001:db8:ff09:1:f001::".parse().unwrap()));
+    let words = problems(shard, "2001:db8:ff09:1:f001::", "192.0.2.1").join("|");
+    assert!(words.contains("status.shardSID: 192.0.2.1 is an IPv4 address"), "{words}");
 }
 
 #[test]

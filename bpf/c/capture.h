@@ -100,7 +100,10 @@ subprogram int capture_wanted(ctx_t *c)
 		if (!e) \
 			return -1; \
 		__builtin_memcpy(&e->head, head, sizeof e->head); \
-		if (take && load(c, 0, e->bytes, take)) { \
+		/* Older verifiers do not see that what is not 0 is 1 at least. */ \
+		last = take - 1; \
+		KEEP(last); \
+		if (take && (last >= (SIZE) || load(c, 0, e->bytes, last + 1))) { \
 			bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP); \
 			return -1; \
 		} \
@@ -110,7 +113,7 @@ subprogram int capture_wanted(ctx_t *c)
 
 subprogram int capture_frame(ctx_t *c, struct capture_head *head)
 {
-	__u32 take;
+	__u32 take, last;
 
 	if (!head)
 		return -1;

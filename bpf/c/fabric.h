@@ -27,6 +27,7 @@ subprogram int fabric_ptb(ctx_t *c, __u32 l2, const struct ip6 *ip)
 		return 0;
 	if (q.src8[0] != ip->dst8[0] || q.src8[1] != ip->dst8[1] || !in_block(q.dst8[0]))
 		return 0;
-	learn(q.dst, mtu);
+	if (!traced(c))
+		learn(q.dst, mtu);
 	return 1;
 }

@@ -99,9 +99,8 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 	pmtu = READ_ONCE(b->pmtu);
 	if (pmtu && pmtu < mtu)
 		mtu = pmtu;
-	ifindex = hop->ifindex;
 	if (f->traced)
-		trace_hop(c, ifindex, mtu);
+		trace_hop(c, hop->ifindex, mtu);
 	if (mtu < MIN_FABRIC_MTU)
 		return DROP(R_FABRIC_MTU);
 	if (f->inner + ENCAP_LEN > mtu)
@@ -129,6 +128,7 @@ inline_always int forward(ctx_t *c, const struct flow *f, __u32 reason)
 		count_packet(find_vip_counter(f->vip), f->inner);
 		count_packet(find_backend_counter(backend), f->inner);
 	}
+	ifindex = hop->ifindex;
 	if (ifindex == ingress(c))
 		return OUT(XDP_TX, reason);
 	return OUT(redirect(ifindex), reason);

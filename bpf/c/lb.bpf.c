@@ -18,16 +18,18 @@ int lb(struct xdp_md *ctx)
 
 	/* What the fabric brings into the block may be a reply on its way out. */
 	if (r == OUT(LEFT, R_NOT_VIP))
-		r = edge_reply(ctx, r);
+		r = trace_end(ctx, edge_reply(ctx, r));
 #ifdef WEIR_CAPTURE
 	if (id)
 		capture_outcome(ctx, id, r);
 #endif
 	count_reason((__u32)r >> 8);
-	if ((r & 0xff) == XDP_DROP)
-		sample_drop(ctx, (__u32)r >> 8);
-	if ((r & 0xff) != LEFT)
+	if ((r & 0xff) > XDP_DROP)
 		return r & 0xff;
+	if ((r & 0xff) == XDP_DROP) {
+		sample_drop(ctx, (__u32)r >> 8);
+		return XDP_DROP;
+	}
 	/* Not ours: the next owner of this uplink, then the stack. */
 	bpf_tail_call(ctx, &slots, 1);
 	bpf_tail_call(ctx, &slots, 2);

@@ -206,7 +206,10 @@ inline_always int long_way(ctx_t *c)
 /* Everything but a plain TCP or UDP packet that hits a rule, and every frame that `weir trace` runs. */
 subprogram int slow_path(ctx_t *c)
 {
-	return trace_end(c, long_way(c));
+	int r = long_way(c);
+
+	/* What is no VIP's may yet be a reply, which the caller finds out. */
+	return r == OUT(LEFT, R_NOT_VIP) ? r : trace_end(c, r);
 }
 
 /* The plain case of IPv4: 14 + 20 + 20 bytes, no tag, no option, no fragment. */
@@ -261,7 +264,8 @@ inline_always int decide(ctx_t *c)
 	__u64 w, s_hi, d_hi;
 	int r;
 
-	if (unlikely(traced(c)))
+	/* All that tracing costs a packet of the wire: it has no metadata. */
+	if (unlikely(metadata(c) < d) && traced(c))
 		return slow_path(c);
 	/* Step 4: 14 + 40 + 20 bytes, no tag, no extension header; a UDP payload under 12 bytes takes the long way. */
 	if (d + 74 > e || *(__u16 *)(d + 12) != bpf_htons(ETH_P_IPV6) || *(__u8 *)d & 1)

@@ -4,8 +4,8 @@
 
 #define TOKEN 1000000000ULL
 
-/* Verdict of a step: an XDP action or LEFT, and the reason to count. */
-#define LEFT 7
+/* Verdict of a step: an XDP action or LEFT, and the reason to count. The actions of packets that are sent are the largest. */
+#define LEFT 0
 #define OUT(ACTION, REASON) ((ACTION) | (REASON) << 8)
 #define DROP(REASON) OUT(XDP_DROP, REASON)
 

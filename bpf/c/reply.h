@@ -130,6 +130,8 @@ subprogram int edge_reply(ctx_t *c, int left)
 	__builtin_memcpy(d + 6, fib.smac, 6);
 	*(__u16 *)(d + 12) = next == IN_IPV6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
 	ifindex = fib.ifindex;
+	trace_choice(c, vpc_vip, ~0U, ~0U);
+	trace_hop(c, ifindex, fib.mtu_result);
 	if (ifindex == ingress(c))
 		return OUT(XDP_TX, R_REPLY_FORWARDED);
 	return OUT(redirect(ifindex), R_REPLY_FORWARDED);

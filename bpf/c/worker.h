@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* The worker's decision for one frame from the fabric: steps W1 to W7 of docs/packet-path.md. */
+/* The worker's decision for one frame from the fabric: steps W1 to W7 of docs/worker-path.md. */
 #pragma once
 #include "ecn.h"
 
@@ -10,6 +10,7 @@
 #define W_QINQ bpf_htons(0x88a8)
 #define P_IPIP 4
 #define P_TCP 6
+#define P_UDP 17
 #define P_IPV6 41
 #define P_ROUTING 43
 #define TCP_SYN 0x02
@@ -103,10 +104,71 @@ subprogram int refuse(__u32 sid, __u32 reason)
 	return find_sid(&k.key) ? DROP(reason) : OUT(LEFT, WR_UNKNOWN_SID);
 }
 
+/* Puts the endpoint's own address in place of the VIP as destination; ports stay. Returns 0 or the reason to drop. */
+subprogram int translate_in(frame_t *c, __u32 in, const struct w_binding *b, __u32 index)
+{
+	struct w_port_key k = {};
+	__u16 word, sum, *to, was;
+	__u32 l4, at, field, i, first;
+	__u8 v, proto;
+	__u32 *found;
+
+	if (!b || load(c, in, &v, 1))
+		return WR_INTERNAL;
+	if (v >> 4 == 6) {
+		at = in + 24;
+		l4 = in + 40;
+		first = 0;
+		if (load(c, in + 6, &proto, 1))
+			return WR_INTERNAL;
+	} else {
+		at = in + 16;
+		l4 = in + (v & 0xf) * 4;
+		/* The last four bytes of the mapped form. */
+		first = 6;
+		if (load(c, in + 9, &proto, 1) || load(c, in + 6, &word, 2))
+			return WR_INTERNAL;
+		if (word & bpf_htons(0x3fff))
+			return WR_UNTRANSLATABLE;
+	}
+	if (proto != P_TCP && proto != P_UDP)
+		return WR_UNTRANSLATABLE;
+	field = l4 + (proto == P_TCP ? 16 : 6);
+	if (load(c, l4 + 2, k.port, 2) || load(c, field, &sum, 2))
+		return WR_UNTRANSLATABLE;
+	k.endpoint = b->endpoint;
+	k.proto = proto;
+	k.family = v >> 4;
+	found = find_service(&k);
+	if (!found || *found != index)
+		return WR_NOT_BOUND;
+	to = (__u16 *)b->backend;
+	/* A UDP checksum of 0 says that there is none. */
+	if (proto == P_TCP || sum) {
+		for (i = 0; i < 8; i++)
+			if (i >= first)
+				sum = recheck(sum, ((__u16 *)b->vip)[i], to[i]);
+		if (proto == P_UDP && !sum)
+			sum = 0xffff;
+		store(c, field, &sum, 2);
+	}
+	if (first) {
+		if (load(c, in + 10, &was, 2))
+			return WR_INTERNAL;
+		was = recheck(was, ((__u16 *)b->vip)[6], to[6]);
+		was = recheck(was, ((__u16 *)b->vip)[7], to[7]);
+		store(c, in + 10, &was, 2);
+		store(c, at, (void *)&b->backend[12], 4);
+	} else {
+		store(c, at, (void *)b->backend, 16);
+	}
+	return 0;
+}
+
 inline_always int decapsulate(frame_t *c)
 {
 	void *d = data(c), *e = data_end(c), *o, *in;
-	__u32 l2 = ETH_HLEN, payload, sid, length, index, to, tcp;
+	__u32 l2 = ETH_HLEN, payload, sid, length, index, to, tcp, i;
 	union sid_lookup k;
 	struct w_binding *b;
 	struct w_endpoint *point;
@@ -223,6 +285,11 @@ inline_always int decapsulate(frame_t *c)
 	/* W6: what the fabric marked is told the endpoint. */
 	if (copy_congestion(in, next == P_IPV6, *(__u16 *)o) < 0)
 		return DROP(WR_CONGESTION);
+	if (b->flags & W_FLAG_TRANSLATE) {
+		i = translate_in(c, l2 + 40, b, index);
+		if (i)
+			return DROP(i);
+	}
 	macs = *(__u64 *)d;
 	macs2 = *(__u32 *)(d + 8);
 	if (proto == P_TCP)

@@ -27,7 +27,9 @@ struct w_world {
 	struct w_endpoint *endpoints;
 	struct w_counter *in;
 	__u64 *reasons;
-	__u32 n_keys, n_bindings, n_endpoints;
+	const struct w_port_key *services;
+	__u32 *service_indices;
+	__u32 n_keys, n_bindings, n_endpoints, n_services;
 	__u32 marked;
 	__u8 *data, *end, *buf;
 };
@@ -70,6 +72,13 @@ inline_always __u32 *find_sid(const struct w_sid_key *k)
 	for (__u32 i = 0; i < this_world->n_keys; i++)
 		if (!memcmp(k, &this_world->keys[i], sizeof *k))
 			return &this_world->indices[i];
+	return NULL;
+}
+inline_always __u32 *find_service(const struct w_port_key *k)
+{
+	for (__u32 i = 0; i < this_world->n_services; i++)
+		if (!memcmp(k, &this_world->services[i], sizeof *k))
+			return &this_world->service_indices[i];
 	return NULL;
 }
 inline_always struct w_binding *find_binding(__u32 i) { return i < this_world->n_bindings ? &this_world->bindings[i] : NULL; }

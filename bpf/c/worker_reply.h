@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* The worker's tcx half: delivery to an endpoint, and what an endpoint sends: steps D1 and R1 to R6 of docs/packet-path.md. */
+/* The worker's tcx half: delivery to an endpoint, and what an endpoint sends: steps R1 to R6 of docs/worker-path.md. */
 #pragma once
 #include "worker.h"
 
@@ -42,7 +42,7 @@ inline_always void clamp_reply_mss(skb_t *c, __u32 tcp, __u32 largest, __u32 hea
 	bpf_skb_store_bytes(c, at, &limit, 2, 0);
 }
 
-/* D1: a frame that the worker took out of its outer header goes to its endpoint. */
+/* A frame that the worker took out of its outer header goes to its endpoint. */
 inline_always int deliver_frame(skb_t *c)
 {
 	struct w_mark *m = (void *)(long)c->data_meta;
@@ -216,6 +216,43 @@ inline_always int send_to_edge(skb_t *c, const struct w_params *p, const struct 
 	return OUT(bpf_redirect_neigh(ifindex, 0, 0, 0), WR_REPLY_EDGE);
 }
 
+/* The VIP that a packet of the endpoint's own address is a reply of: its binding's index, or -1. */
+inline_always long translated(skb_t *c, __u32 endpoint, int v6, __u32 l4, __u8 proto)
+{
+	struct w_port_key k = { .endpoint = endpoint, .proto = proto, .family = v6 ? 6 : 4 };
+	__u32 *found;
+
+	if ((proto != P_TCP && proto != P_UDP) || sload(c, l4, k.port, 2))
+		return -1;
+	found = find_service(&k);
+	return found ? (long)*found : -1;
+}
+
+/* Puts the VIP in place of the endpoint's own address as source; ports stay. The helpers know of checksums still to be made. */
+subprogram int translate_out(skb_t *c, const struct w_binding *b, __u32 l4, __u32 proto)
+{
+	__u32 field = l4 + (proto == P_TCP ? 16 : 6), i, words = 4, first = 0, offset = ETH_HLEN + 8;
+	__u64 flags = BPF_F_PSEUDO_HDR | 4 | (proto == P_UDP ? BPF_F_MARK_MANGLED_0 : 0);
+	const __u32 *from, *to;
+
+	if (!b)
+		return -1;
+	from = (const __u32 *)b->backend;
+	to = (const __u32 *)b->vip;
+	if (c->protocol == bpf_htons(ETH_P_IP)) {
+		first = 3;
+		offset = ETH_HLEN + 12;
+		if (bpf_l3_csum_replace(c, ETH_HLEN + 10, from[3], to[3], 4))
+			return -1;
+	}
+	for (i = 0; i < words; i++)
+		if (i >= first && from[i] != to[i] && bpf_l4_csum_replace(c, field, from[i], to[i], flags))
+			return -1;
+	if (first)
+		return bpf_skb_store_bytes(c, offset, &to[3], 4, 0);
+	return bpf_skb_store_bytes(c, offset, to, 16, 0);
+}
+
 /* What an endpoint sends. */
 inline_always int reply(skb_t *c)
 {
@@ -224,7 +261,8 @@ inline_always int reply(skb_t *c)
 	struct w_binding *b;
 	struct w_params *p;
 	__u8 proto;
-	int v6, df = 0;
+	int v6, df = 0, fragment = 0;
+	__u32 index;
 
 	/* R1 */
 	found = find_port(c->ifindex);
@@ -260,6 +298,7 @@ inline_always int reply(skb_t *c)
 		length = bpf_ntohl(h[0]) & 0xffff;
 		proto = bpf_ntohl(h[1]) & 0x1fff ? 0 : (bpf_ntohl(h[2]) >> 16) & 0xff;
 		df = bpf_ntohl(h[1]) & 0x4000;
+		fragment = bpf_ntohl(h[1]) & 0x3fff;
 		tcp = ETH_HLEN + (bpf_ntohl(h[0]) >> 24 & 0xf) * 4;
 		headers = 40;
 	}
@@ -267,9 +306,18 @@ inline_always int reply(skb_t *c)
 	found = find_source(&k);
 	if (!found)
 		return SDROP(WR_SPOOFED_SOURCE);
-	if (*found == W_OWN_ADDRESS)
-		return SNEXT(WR_REPLY_OWN);
-	b = find_binding(*found);
+	index = *found;
+	if (index == W_OWN_ADDRESS) {
+		long service = fragment ? -1 : translated(c, k.endpoint, v6, tcp, proto);
+
+		if (service < 0)
+			return SNEXT(WR_REPLY_OWN);
+		index = service;
+		b = find_binding(index);
+		if (!b || translate_out(c, b, tcp, proto))
+			return SDROP(WR_INTERNAL);
+	}
+	b = find_binding(index);
 	p = find_params();
 	if (!b || !p)
 		return SDROP(WR_INTERNAL);
@@ -280,7 +328,7 @@ inline_always int reply(skb_t *c)
 		clamp_reply_mss(c, tcp, p->from_pod_max, headers);
 	/* R5 */
 	if (p->reply != W_REPLY_EDGE) {
-		count_packet(find_out(*found), bytes);
+		count_packet(find_out(index), bytes);
 		return SNEXT(WR_REPLY_DIRECT);
 	}
 	/* A segment that hardware is still to cut is measured as it will be cut. */
@@ -296,7 +344,7 @@ inline_always int reply(skb_t *c)
 			return SDROP(WR_RATE_LIMITED);
 		return v6 ? reply_too_big(c, p->fabric_mtu - W_ENCAP_LEN) : reply_fragmentation_needed(c, p->fabric_mtu - W_ENCAP_LEN);
 	}
-	count_packet(find_out(*found), bytes);
+	count_packet(find_out(index), bytes);
 	/* R6 */
 	return send_to_edge(c, p, b, first, length);
 }

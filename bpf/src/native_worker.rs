@@ -4,7 +4,10 @@
 use bytemuck::Zeroable as _;
 
 use crate::native::HEADROOM;
-use crate::worker_abi::{Binding, Config, Counter, Endpoint, Params, Prefix, Reason, SidKey};
+use crate::worker_abi::{Binding, Config, Counter, Endpoint, Params, PortKey, Prefix, Reason, SidKey};
+
+/// What the program returned for "not ours": the next slot, then the stack.
+pub const LEFT: u32 = 7;
 
 /// All tables that one run sees.
 #[derive(Clone, Debug)]
@@ -15,6 +18,8 @@ pub struct Tables {
     pub params: Params,
     /// `w_sids`.
     pub sids: Vec<(SidKey, u32)>,
+    /// `w_services`.
+    pub services: Vec<(PortKey, u32)>,
     /// `w_bindings`.
     pub bindings: Vec<Binding>,
     /// `w_endpoints`.
@@ -34,6 +39,7 @@ impl Tables {
             config,
             params,
             sids: Vec::new(),
+            services: Vec::new(),
             bindings: Vec::new(),
             endpoints: Vec::new(),
             counters: Vec::new(),
@@ -45,7 +51,7 @@ impl Tables {
 /// What became of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// XDP action, or [`crate::native::LEFT`].
+    /// XDP action, or [`LEFT`].
     pub action: u32,
     /// Reason counted.
     pub reason: u32,
@@ -65,9 +71,12 @@ struct World {
     endpoints: *mut Endpoint,
     counters: *mut Counter,
     reasons: *mut u64,
+    services: *const PortKey,
+    service_indices: *mut u32,
     n_keys: u32,
     n_bindings: u32,
     n_endpoints: u32,
+    n_services: u32,
     marked: u32,
     data: *mut u8,
     end: *mut u8,
@@ -90,6 +99,7 @@ pub fn run(tables: &mut Tables, frame: &[u8]) -> Outcome {
     );
     tables.counters.resize(tables.bindings.len(), Counter::default());
     let (keys, mut indices): (Vec<_>, Vec<_>) = tables.sids.iter().copied().unzip();
+    let (services, mut service_indices): (Vec<_>, Vec<_>) = tables.services.iter().copied().unzip();
     let mut buffer = vec![0xaa; HEADROOM];
     buffer.extend_from_slice(frame);
     let start = buffer.as_mut_ptr();
@@ -102,9 +112,12 @@ pub fn run(tables: &mut Tables, frame: &[u8]) -> Outcome {
         endpoints: tables.endpoints.as_mut_ptr(),
         counters: tables.counters.as_mut_ptr(),
         reasons: tables.reasons.as_mut_ptr(),
+        services: services.as_ptr(),
+        service_indices: service_indices.as_mut_ptr(),
         n_keys: keys.len() as u32,
         n_bindings: tables.bindings.len() as u32,
         n_endpoints: tables.endpoints.len() as u32,
+        n_services: services.len() as u32,
         marked: 0,
         data: start.wrapping_add(HEADROOM),
         end: start.wrapping_add(HEADROOM + frame.len()),

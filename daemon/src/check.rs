@@ -10,7 +10,7 @@ use weir_api::{FileProblem, Problem};
 
 use crate::config::{Config, ConfigError};
 use crate::event::Event;
-use crate::resolve::{Outcome, Resolution, Site};
+use crate::resolve::{self, Outcome, Resolution, Site};
 use crate::source::files::Files;
 use crate::state::{Settings, State};
 
@@ -35,7 +35,7 @@ impl Report {
 /// Checks a configuration, the objects it names, and what the objects say of each other.
 pub fn check(path: &Path) -> Report {
     match Config::load(path) {
-        Ok(config) => check_objects(&config),
+        Ok(config) => check_objects(path, &config),
         Err(ConfigError::Invalid { problems }) => Report { problems, ..Report::default() },
         Err(ConfigError::Unreadable { path, cause }) => {
             let problem = Problem::error(
@@ -49,13 +49,21 @@ pub fn check(path: &Path) -> Report {
     }
 }
 
-fn check_objects(config: &Config) -> Report {
+fn check_objects(path: &Path, config: &Config) -> Report {
     let mut files = Files::new(&config.objects);
     files.rescan();
     let (objects, mut problems) = files.snapshot();
     let unreadable = !files.readable();
+    let locator = match resolve::locate(&config.node, config.locator, objects.iter()) {
+        Ok(locator) => locator,
+        Err(why) => {
+            let (why, remedy) = why.rsplit_once("; ").unwrap_or((&why, ""));
+            problems.push(Problem::error("locator", "", why, remedy).at(path, 0));
+            return Report { problems, unreadable, ..Report::default() };
+        }
+    };
     let settings = Settings {
-        site: Site { region: config.region.clone(), block: config.locator.block },
+        site: Site { region: config.region.clone(), block: locator.block },
         sources: BTreeSet::new(),
         graceful_shutdown: Duration::ZERO,
         drain: Duration::ZERO,
@@ -67,8 +75,9 @@ fn check_objects(config: &Config) -> Report {
         let origin = index.origin(name).unwrap_or_default();
         problems.extend(between(resolution).into_iter().map(|p| place(origin, p)));
     }
+    problems.extend(index.between_objects().iter().map(|(loaded, p)| place(&loaded.origin, p.clone())));
     for (endpoint, sid) in index.outside_block() {
-        let why = format!("lies outside this region's SRv6 block {}", config.locator.block);
+        let why = format!("lies outside this region's SRv6 block {}", locator.block);
         let remedy = "check it, unless the endpoint is in another region";
         problems.push(place(&endpoint.origin, Problem::warning("spec.sid", sid, why, remedy)));
     }
@@ -168,6 +177,33 @@ mod tests {
             words,
             [
                 "objects.d/web.yaml:12: spec.backends: warning: no VPCEndpoint has address fd00::1 in VPC vpc-a; the other backends serve until the platform's VPCEndpoints say"
+            ]
+        );
+    }
+
+    #[test]
+    fn sids_and_locators_that_overlap_are_exit_1_and_name_both_objects() {
+        let head = "apiVersion: network.datumapis.com/v1alpha1\n";
+        let router = format!(
+            "{head}kind: BGPRouter\nmetadata: {{ name: r1 }}\nspec:\n  targetRef: {{ kind: Node, name: worker2 }}\n  roles: [fabric]\n  \
+             localASN: 65010\n  routerID: 192.0.2.1\n  addressFamilies: [{{ afi: ipv6, safi: unicast }}]\n  srv6Locator: \
+             \"2001:db8:ff01::/48\"\n  nodeID: 17\n"
+        );
+        let shard = format!(
+            "{head}kind: NAT66Shard\nmetadata: {{ name: s1 }}\nspec: {{ targetRef: {{ kind: Node, name: gw1 }} }}\nstatus:\n  shardSID: \
+             \"2001:db8:ff01:9::1\"\n"
+        );
+        let (report, words) = run(&[
+            ("a.yaml", endpoint("a", "vpc-a", "fd00::1", "2001:db8:ff01:11:e001::")),
+            ("r.yaml", router),
+            ("s.yaml", shard),
+        ]);
+        assert_eq!(report.exit_code(), 1);
+        assert_eq!(
+            words,
+            [
+                "objects.d/a.yaml:9: spec.sid: SID 2001:db8:ff01:11:e001:: of VPCEndpoint platform/a on node worker1 overlaps 2001:db8:ff01:11::/64, the locator of BGPRouter default/r1 on node worker2; give the endpoint a SID of its node's own",
+                "objects.d/s.yaml:6: status.shardSID: 2001:db8:ff01:9::1 of NAT66Shard default/s1 overlaps 2001:db8:ff01::/48, the srv6Locator of BGPRouter default/r1; give the egress tier SIDs of a block of its own",
             ]
         );
     }

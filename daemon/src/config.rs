@@ -26,8 +26,8 @@ pub struct Config {
     pub node: String,
     /// `region`: the region this node serves and announces.
     pub region: String,
-    /// `locator`: this node's part of the region's SRv6 block.
-    pub locator: Locator,
+    /// `locator`: this node's part of the region's SRv6 block; left out, the node's BGPRouter object says it.
+    pub locator: Option<Locator>,
     /// `hashKeyFile`: 32 bytes, the same on every gateway of the region.
     pub hash_key: Secret<[u8; 32]>,
     /// `uplinks`: interfaces on the internet side.

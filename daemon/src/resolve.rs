@@ -3,6 +3,8 @@
 //! An index keeps what depends on what, so that one changed object costs only the rules it touches. The outcome is a
 //! function of the objects alone, never of the order in which they came.
 
+mod locators;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -17,6 +19,10 @@ use crate::model::{
     Affinity, Backend, BackendId, Drain, Endpoint, Health, ObjectName, OnAllDown, Protocol, RingSize, Rule,
     Sid, VipKey,
 };
+
+pub use locators::locate;
+
+use locators::Locators;
 
 /// Where this gateway is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +66,8 @@ type Name = Arc<ObjectName>;
 pub struct Index {
     site: Site,
     objects: ObjectSet,
+    locators: Locators,
+    overlaps: Vec<(Arc<Loaded>, Problem)>,
     rules: HashMap<Name, Arc<Loaded>>,
     /// Endpoints by address; more than one is ambiguous.
     endpoints: HashMap<Place, BTreeMap<Name, Arc<Loaded>>>,
@@ -72,6 +80,8 @@ pub struct Index {
     /// Rules that name an address as backend.
     users: HashMap<Place, BTreeSet<Name>>,
     resolutions: BTreeMap<Name, Resolution>,
+    /// When each was last worked out, as a count.
+    revisions: HashMap<Name, u64>,
     computed: u64,
 }
 
@@ -91,6 +101,8 @@ impl Index {
         Self {
             site,
             objects: ObjectSet::default(),
+            locators: Locators::default(),
+            overlaps: Vec::new(),
             rules: HashMap::new(),
             endpoints: HashMap::new(),
             sids: HashMap::new(),
@@ -98,6 +110,7 @@ impl Index {
             losers: HashMap::new(),
             users: HashMap::new(),
             resolutions: BTreeMap::new(),
+            revisions: HashMap::new(),
             computed: 0,
         }
     }
@@ -110,6 +123,11 @@ impl Index {
     /// How many resolutions were worked out since the start: one changed object costs only the rules it touches.
     pub const fn computed(&self) -> u64 {
         self.computed
+    }
+
+    /// Changes whenever a rule's resolution, or the place it was read from, may have changed.
+    pub fn revision(&self, name: &ObjectName) -> u64 {
+        self.revisions.get(name).copied().unwrap_or(0)
     }
 
     /// What becomes of one rule.
@@ -129,14 +147,14 @@ impl Index {
         let mut dirty: BTreeSet<Name> = BTreeSet::new();
         let mut keys: BTreeSet<VipKey> = BTreeSet::new();
         let mut places: BTreeSet<Place> = BTreeSet::new();
+        let mut relocated = false;
         for loaded in &removed {
             match &loaded.object {
                 CheckedObject::Rule(rule) => self.forget_rule(&name(loaded), rule, &mut keys, &mut dirty),
                 CheckedObject::Endpoint(endpoint) => {
                     self.forget_endpoint(&name(loaded), endpoint, &mut places);
                 }
-                // The workers' business.
-                CheckedObject::Binding(_) => {}
+                _ => relocated |= self.locators.forget(loaded),
             }
         }
         for loaded in &added {
@@ -147,8 +165,24 @@ impl Index {
                 CheckedObject::Endpoint(endpoint) => {
                     self.learn_endpoint(&name(loaded), loaded, endpoint, &mut places);
                 }
-                CheckedObject::Binding(_) => {}
+                _ => relocated |= self.locators.learn(loaded),
             }
+        }
+        if relocated {
+            self.locators.settle();
+            // Rare, and any endpoint's SID may lie elsewhere now, or where it may not.
+            self.sids.clear();
+            for (name, loaded) in self.endpoints.values().flatten() {
+                if let CheckedObject::Endpoint(endpoint) = &loaded.object
+                    && let Ok(sid) = self.sid(name, endpoint)
+                {
+                    self.sids.entry(sid).or_default().insert(Arc::clone(name), Arc::clone(loaded));
+                }
+            }
+            dirty.extend(self.rules.keys().cloned());
+        }
+        if relocated || (!places.is_empty() && !self.locators.is_empty()) {
+            self.overlaps = self.find_overlaps();
         }
         self.settle_claims(keys, &mut dirty);
         for place in &places {
@@ -158,9 +192,14 @@ impl Index {
         for name in dirty {
             let new = self.rules.get(&name).and_then(|l| match &l.object {
                 CheckedObject::Rule(rule) => Some(self.resolve(&name, rule)),
-                CheckedObject::Endpoint(_) | CheckedObject::Binding(_) => None,
+                _ => None,
             });
             self.computed += 1;
+            if new.is_some() {
+                self.revisions.insert(Arc::clone(&name), self.computed);
+            } else {
+                self.revisions.remove(&name);
+            }
             let old = match new.clone() {
                 Some(new) => self.resolutions.insert(Arc::clone(&name), new),
                 None => self.resolutions.remove(&name),
@@ -216,7 +255,7 @@ impl Index {
         let place = (Arc::clone(&endpoint.vpc), endpoint.address);
         drop_from_map(&mut self.endpoints, &place, name);
         places.insert(place);
-        if let SidSource::Whole(sid) = endpoint.sid {
+        if let Ok(sid) = self.sid(name, endpoint) {
             drop_from_map(&mut self.sids, &sid, name);
             places.extend(self.sharers(sid));
         }
@@ -232,7 +271,7 @@ impl Index {
         let place = (Arc::clone(&endpoint.vpc), endpoint.address);
         self.endpoints.entry(place.clone()).or_default().insert(Arc::clone(name), Arc::clone(loaded));
         places.insert(place);
-        if let SidSource::Whole(sid) = endpoint.sid {
+        if let Ok(sid) = self.sid(name, endpoint) {
             self.sids.entry(sid).or_default().insert(Arc::clone(name), Arc::clone(loaded));
             places.extend(self.sharers(sid));
         }
@@ -242,7 +281,7 @@ impl Index {
     fn sharers(&self, sid: Ipv6Addr) -> Vec<Place> {
         let place = |l: &Arc<Loaded>| match &l.object {
             CheckedObject::Endpoint(e) => Some((Arc::clone(&e.vpc), e.address)),
-            CheckedObject::Rule(_) | CheckedObject::Binding(_) => None,
+            _ => None,
         };
         self.sids.get(&sid).into_iter().flat_map(|m| m.values().filter_map(place)).collect()
     }
@@ -368,16 +407,12 @@ impl Index {
                 endpoint.attachment, rule.attachment
             ));
         }
-        let SidSource::Whole(sid) = endpoint.sid else {
-            return Err(format!(
-                "VPCEndpoint {name} gives function and argument, but the locator of node {} is not known: give spec.sid",
-                endpoint.node
-            ));
-        };
+        let sid = self.sid(name, endpoint)?;
+        self.locators.refuse(name, &endpoint.node, sid)?;
         // One SID is one tenant's table on one node: endpoints of one VPC on one node may share it.
         let foreign = |l: &Arc<Loaded>| match &l.object {
             CheckedObject::Endpoint(e) => e.vpc != endpoint.vpc || e.node != endpoint.node,
-            CheckedObject::Rule(_) | CheckedObject::Binding(_) => false,
+            _ => false,
         };
         if let Some((other, _)) = self.sids.get(&sid).into_iter().flatten().find(|(_, l)| foreign(l)) {
             return Err(format!(
@@ -385,6 +420,45 @@ impl Index {
             ));
         }
         Ok(Endpoint { node: Arc::clone(&endpoint.node), sid: Sid(sid) })
+    }
+
+    /// An endpoint's SID, as it is written or composed on its node's locator.
+    fn sid(&self, name: &Name, endpoint: &CheckedEndpoint) -> Result<Ipv6Addr, String> {
+        let (function, argument) = match endpoint.sid {
+            SidSource::Whole(sid) => return Ok(sid),
+            SidSource::Composed { function, argument } => (function, argument),
+        };
+        let Some((_, locator)) = self.locators.of(&endpoint.node)? else {
+            return Err(format!(
+                "VPCEndpoint {name} gives function and argument, but the locator of node {} is not known: give spec.sid",
+                endpoint.node
+            ));
+        };
+        Ok(weir_api::sid::compose(locator.block, locator.node_id, function.bits(), argument))
+    }
+
+    /// The locator that the objects give to a node; `None` when they give none, or two.
+    pub fn locator_of(&self, node: &str) -> Option<crate::config::Locator> {
+        self.locators.of(node).ok().flatten().map(|(_, locator)| locator)
+    }
+
+    /// What is wrong between objects other than rules: SIDs and locators that overlap.
+    pub fn between_objects(&self) -> &[(Arc<Loaded>, Problem)] {
+        &self.overlaps
+    }
+
+    fn find_overlaps(&self) -> Vec<(Arc<Loaded>, Problem)> {
+        let mut found = self.locators.problems();
+        for (name, loaded) in self.endpoints.values().flatten() {
+            let CheckedObject::Endpoint(endpoint) = &loaded.object else { continue };
+            let Ok(sid) = self.sid(name, endpoint) else { continue };
+            if let Err(why) = self.locators.refuse(name, &endpoint.node, sid) {
+                let remedy = "give the endpoint a SID of its node's own";
+                found.push((Arc::clone(loaded), Problem::error("spec.sid", "", why, remedy)));
+            }
+        }
+        found.sort_by(|(a, _), (b, _)| a.key().cmp(&b.key()));
+        found
     }
 
     /// Endpoints whose SID lies outside the region's block, which is right only for other regions' endpoints.

@@ -33,7 +33,7 @@ pub use self::setup::{constants, interfaces};
 use self::setup::{needs_restart, params, plan_settings, settings, speaker};
 use self::signals::{Signal, Signals};
 use crate::admin::{self, AdminCommand};
-use crate::config::{self, Config, ConfigError};
+use crate::config::{self, Config, ConfigError, Locator};
 use crate::dataplane::bpf::Bpf;
 use crate::dataplane::nexthop::Monitor;
 use crate::dataplane::{self};
@@ -43,9 +43,10 @@ use crate::inspect::PinnedSet;
 use crate::maglev::Seed;
 use crate::metrics;
 use crate::model::VipKey;
+use crate::resolve;
 use crate::route::bgp::{Bgp, Start};
 use crate::route::{self, AnnounceState, Decision, Fitness, Forwarding, Leave, SpeakerConfig};
-use crate::source::file::FileSource;
+use crate::source::{self, file::FileSource};
 use crate::state::State;
 use crate::status::{NodeStatus, VERSION};
 
@@ -73,6 +74,9 @@ pub enum Error {
     /// The metrics address could not be opened.
     #[error(transparent)]
     Metrics(#[from] metrics::BindError),
+    /// Nothing says which part of the SRv6 block is this node's, or two things differ.
+    #[error("find this node's locator: {0}")]
+    Locator(String),
     /// The process could not be set up.
     #[error("start: {0}")]
     Io(#[from] std::io::Error),
@@ -98,6 +102,8 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let config = Config::load(&path)?;
     info!(version = VERSION, node = %config.node, region = %config.region, "gateway starts");
     let mut signals = Signals::listen()?;
+    let locator = locate(&config)?;
+    info!(locator = %locator.prefix(), "this node's part of the SRv6 block");
     let interfaces = interfaces(&config);
     let unset = sysctl::ensure(interfaces.iter().map(|i| i.name.as_str()));
     for setting in &unset {
@@ -110,7 +116,7 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     let stop = CancellationToken::new();
     let files = tokio::spawn(source.run(events_in.clone(), stop.clone()));
     sysctl::ensure_ipv4(config.fabric.iter().filter(|f| !config.uplinks.contains(f)).map(String::as_str));
-    let mut bpf = Bpf::open(&params(&config, &interfaces))?;
+    let mut bpf = Bpf::open(&params(&config, locator, &interfaces))?;
     let maps = bpf.take_maps().ok_or_else(|| lost("maps"))?;
     let adopted = bpf.adopted();
     let forwarding = if datapath::forwarded(&bpf) { Forwarding::Preserved } else { Forwarding::NotPreserved };
@@ -118,7 +124,7 @@ async fn run(path: PathBuf) -> Result<(), Error> {
 
     let (health_in, health) = watch::channel(Health::default());
     let (sids_in, mut sids) = watch::channel(BTreeSet::new());
-    let self_test = selftest::rule(&config.node, &config.region, config.locator.self_test_sid());
+    let self_test = selftest::rule(&config.node, &config.region, locator.self_test_sid());
     let uplink = config.uplinks.first().cloned().unwrap_or_default();
     let seed = Seed::from_region_key(config.hash_key.expose());
     let outputs = datapath::Outputs { events: events_in.clone(), health: health_in, sids: sids_in };
@@ -148,8 +154,8 @@ async fn run(path: PathBuf) -> Result<(), Error> {
 
     let mut health_changes = health.clone();
     let mut core = Core {
-        state: State::new(settings(&config)),
-        announce: AnnounceState::new(plan_settings(&config)),
+        state: State::new(settings(&config, locator)),
+        announce: AnnounceState::new(plan_settings(&config, locator)),
         decision: None,
         forwarding,
         fitness: match forwarding {
@@ -160,7 +166,9 @@ async fn run(path: PathBuf) -> Result<(), Error> {
         health,
         unset,
         config,
+        locator,
         route_changes: monitor.route_changes(),
+        reported: report::Rules::default(),
     };
     core.step(&routes.borrow_and_update().clone(), &advertiser, &datapath);
     // The service runs from here on; whether it may be sent traffic is another question, which `/readyz` answers.
@@ -299,6 +307,12 @@ async fn run(path: PathBuf) -> Result<(), Error> {
     Ok(())
 }
 
+/// This node's locator, from the configuration or from the objects as they are now.
+pub fn locate(config: &Config) -> Result<Locator, Error> {
+    let routers = source::files::mentioning(&config.objects, "BGPRouter");
+    resolve::locate(&config.node, config.locator, &routers).map_err(Error::Locator)
+}
+
 fn lost(what: &'static str) -> dataplane::Error {
     dataplane::Error::Load { program: what, reason: "taken twice".into() }
 }
@@ -313,6 +327,7 @@ struct Asked {
 /// State and what is decided from it.
 struct Core {
     config: Config,
+    locator: Locator,
     state: State,
     announce: AnnounceState,
     decision: Option<Decision>,
@@ -322,6 +337,7 @@ struct Core {
     health: watch::Receiver<Health>,
     unset: Vec<sysctl::Unset>,
     route_changes: Arc<std::sync::atomic::AtomicU64>,
+    reported: report::Rules,
 }
 
 impl Core {
@@ -421,8 +437,12 @@ impl Core {
 
     fn report(&mut self, routes: &route::RouteStatus) -> NodeStatus {
         let health = self.health.borrow_and_update().clone();
-        let reasons = readiness::reasons(&self.config, &self.state, &health, routes, &self.unset);
-        let changes = self.route_changes.load(std::sync::atomic::Ordering::Relaxed);
-        report::node(&self.config, &self.state, &health, routes, self.announce.plan(), reasons, changes)
+        let reasons =
+            readiness::reasons(&self.config, self.locator, &self.state, &health, routes, &self.unset);
+        let plan = self.announce.plan();
+        let mut report =
+            report::node(&self.config, &self.state, &health, routes, plan, reasons, &mut self.reported);
+        report.work.route_changes = self.route_changes.load(std::sync::atomic::Ordering::Relaxed);
+        report
     }
 }

@@ -12,7 +12,7 @@ use crate::event::{Event, ObjectSet, PeerStatus, SourceStatus};
 use crate::model::{Drain, Health, ObjectName, OnAllDown, Rule};
 use crate::resolve::{Index, Outcome, Site};
 
-pub use status::{RuleCondition, RuleStatus, Truth};
+pub use status::{RuleBasis, RuleCondition, RuleStatus, Truth};
 
 /// What of the configuration the state needs.
 #[derive(Clone, Debug)]
@@ -182,6 +182,11 @@ impl State {
     /// What became of one rule, for people; `None` when there is no such rule.
     pub fn rule_status(&self, name: &ObjectName) -> Option<RuleStatus> {
         status::of(self, name)
+    }
+
+    /// All that a rule's status depends on: while it is equal, so is [`State::rule_status`].
+    pub fn rule_basis(&self, name: &ObjectName) -> RuleBasis {
+        status::basis(self, name)
     }
 
     /// What became of every rule, by name.

@@ -1,6 +1,7 @@
 //! What a running gateway says of itself: plain data, sent to `weir show` and read by `/metrics` and `/readyz`.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use ipnet::IpNet;
@@ -43,7 +44,7 @@ pub struct NodeStatus {
     /// Where objects come from.
     pub sources: Vec<Source>,
     /// Rules, by name.
-    pub rules: Vec<RuleStatus>,
+    pub rules: Vec<Arc<RuleStatus>>,
     /// BGP peers, by name.
     pub peers: Vec<PeerStatus>,
     /// Routes of this node, by prefix.

@@ -3,6 +3,8 @@
 pub mod bench;
 pub mod demo;
 pub mod egress;
+pub mod fuzz;
 pub mod interpreter;
+pub mod nat;
 pub mod packets;
 pub mod region;

@@ -9,6 +9,7 @@ mod continuity;
 mod demo;
 mod edge;
 mod frame;
+mod fuzz;
 mod inspect;
 mod isolation;
 mod kernels;

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use super::failure::block_on;
 use super::output::{self, Format, Rows};
@@ -138,14 +139,14 @@ impl Rows for Peers {
 
 #[derive(serde::Serialize)]
 #[serde(transparent)]
-struct Rules<'a>(&'a [RuleStatus]);
+struct Rules<'a>(&'a [Arc<RuleStatus>]);
 
 impl Rows for Rules<'_> {
     fn header(&self) -> Vec<&'static str> {
         vec!["RULE", "BACKENDS", "CONDITION", "REASON", "MESSAGE"]
     }
     fn rows(&self) -> Vec<Vec<String>> {
-        let row = |rule: &RuleStatus| {
+        let row = |rule: &Arc<RuleStatus>| {
             let backends = format!("{} of {}", rule.backends.serving, rule.backends.configured);
             // The first condition that does not hold explains the others.
             let condition = rule.conditions.iter().find(|c| c.status != "True").or(rule.conditions.last());

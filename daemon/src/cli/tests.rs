@@ -162,7 +162,9 @@ fn completions_know_every_verb_and_kind() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let (exit, script) = weir(&["completions", shell]);
         assert_eq!(exit, Exit::Fine);
-        for word in ["gateway", "explain", "drops", "hash-key-file", "WEIR", "drain"] {
+        for word in
+            ["gateway", "explain", "drops", "hash-key-file", "WEIR", "drain", "trace", "capture", "follow"]
+        {
             let found = script.to_lowercase().contains(&word.to_lowercase());
             assert!(found, "{shell} script lacks {word}");
         }
@@ -197,6 +199,20 @@ fn exit_status_tells_unreachable_from_unreadable() {
         assert_eq!(weir(&["show", kind, "--admin", &socket]).0, Exit::Unreachable, "{kind}");
     }
     assert_eq!(weir(&["drain", "--admin", &socket]).0, Exit::Unreachable);
+    assert_eq!(weir(&["show", "drops", "--follow", "--admin", &socket]).0, Exit::Unreachable);
+    let capture = ["capture", "--vip", "2001:db8::1", "--write", "/dev/null", "--admin", &socket];
+    assert_eq!(weir(&capture).0, Exit::Unreachable);
+    assert_eq!(weir(&["trace", "--hex", "00", "--pins", &path("pins")]).0, Exit::Usage);
+    for bad in [
+        &["weir", "trace"][..],
+        &["weir", "trace", "--hex", "00", "--pcap", "x"],
+        &["weir", "trace", "--vip", "[2001:db8::1]:1"],
+        &["weir", "show", "drops", "--reason", "no_rule"],
+        &["weir", "show", "drops", "--follow", "--reason", "forwarded"],
+        &["weir", "capture", "--vip", "2001:db8::1", "--write", "x", "--seconds", "0"],
+    ] {
+        assert!(Cli::try_parse_from(bad).is_err(), "{bad:?}");
+    }
     for kind in ["vips", "backends", "rings", "drops"] {
         assert_eq!(weir(&["show", kind, "--pins", &path("pins")]).0, Exit::Usage, "{kind}");
     }
@@ -328,5 +344,88 @@ mod with_a_daemon {
         let command = waiting(&daemon);
         daemon.stages.send(DrainStage::None).unwrap();
         assert_eq!(command.join().unwrap(), (Exit::Problems, "the gateway leaves\n".into()));
+    }
+}
+
+mod frames {
+    use crate::cli::{capture, follow, trace};
+    use crate::frame::{Captured, Direction, Endpoints, Transport, build, decode};
+    use crate::inspect::{DroppedFrame, Exit, ExplainedBackend, ExplainedRing, HopRow, Oracle, TracedFrame};
+    use crate::model::{BackendId, ObjectName, Protocol, Sid, VipKey};
+
+    fn frame() -> Vec<u8> {
+        let ends = Endpoints {
+            client: "2001:db8:c::7".parse().unwrap(),
+            client_port: 40_000,
+            vip: "2001:db8:100::1".parse().unwrap(),
+            port: 443,
+            transport: Transport::Tcp,
+        };
+        build(&ends, [2, 0, 0, 0, 0, 9], 0).unwrap()
+    }
+
+    #[test]
+    fn a_traced_frame_a_drop_and_a_capture_for_people() {
+        let frame = frame();
+        let outer = [&[0x60, 4, 0xd2, 0x2a, 0, 60, 41, 64][..], &[0x20; 16], &[0x21; 16]].concat();
+        let sent = [&frame[..14], &outer, &frame[14..]].concat();
+        let id = BackendId {
+            vpc: "vpc-a".into(),
+            attachment: "default".into(),
+            address: "fd00:10::2".parse().unwrap(),
+        };
+        let traced = TracedFrame {
+            frame: 1,
+            interface: "eth1".into(),
+            length: frame.len(),
+            outcome: Exit::Sent,
+            verdict: "XDP_REDIRECT",
+            leaves: Some("eth2".into()),
+            reason: "forwarded",
+            meaning: "encapsulated and sent to a backend",
+            next_programs: Vec::new(),
+            vip: Some(VipKey {
+                address: "2001:db8:100::1".parse().unwrap(),
+                protocol: Protocol::Tcp,
+                port: 443,
+            }),
+            rule: Some(ObjectName { namespace: "tenant-a".into(), name: "web".into() }),
+            ring: Some(ExplainedRing { base: 1024, slots: 1021, slot: 17, digest: "00ff".into() }),
+            backend: Some(ExplainedBackend {
+                id: Some(id),
+                node: Some("w2".into()),
+                sid: Sid("2001:db8:ff01:12:e001::".parse().unwrap()),
+                index: 3,
+            }),
+            next_hop: Some(HopRow { interface: "eth2".into(), mac: "02:00:00:00:00:09".into(), mtu: 1600 }),
+            mtu: Some(1600),
+            oracle: Oracle::Agrees,
+            received: decode(&frame, frame.len()),
+            sent: Some(decode(&sent, sent.len())),
+            sent_hex: None,
+        };
+        insta::assert_snapshot!("trace", trace::text(&traced));
+        let dropped = DroppedFrame {
+            at: "2026-01-02T03:04:05.678Z".into(),
+            reason: "no_rule".into(),
+            interface: "eth1".into(),
+            length: 1400,
+            unsampled: 12,
+            frame: frame.iter().map(|b| format!("{b:02x}")).collect(),
+        };
+        insta::assert_snapshot!("drop", follow::for_people(&dropped));
+        let mut summary = capture::Summary::default();
+        let captured = |direction, comment: Option<&str>| Captured {
+            at: std::time::Duration::ZERO,
+            interface: None,
+            direction: Some(direction),
+            comment: comment.map(Into::into),
+            bytes: Vec::new(),
+            length: 0,
+        };
+        summary.add(&captured(Direction::Received, Some("forwarded: sent")));
+        summary.add(&captured(Direction::Sent, Some("forwarded: sent")));
+        summary.add(&captured(Direction::Received, None));
+        insta::assert_snapshot!("capture", summary.text(4));
     }
 }

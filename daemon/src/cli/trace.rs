@@ -89,9 +89,10 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<Exit, Failure> {
     };
     let program = LiveProgram::open(&pins, &interface)?;
     let frames = frames(args, program.mac())?;
-    let constants = node.config.as_ref().map(|config| {
+    let constants = node.config.as_ref().and_then(|config| {
+        let locator = run::locate(config).ok()?;
         let role = run::interfaces(config).iter().find(|i| i.name == interface).map_or(0, |i| i.role);
-        weir_bpf::abi::Config { role, ..run::constants(config) }
+        Some(weir_bpf::abi::Config { role, ..run::constants(config, locator) })
     });
     let image = maps.image()?;
     let mut traced = Vec::new();

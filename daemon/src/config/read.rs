@@ -6,11 +6,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipnet::Ipv6Net;
 use serde::de::DeserializeOwned;
 use weir_api::locate::Fields;
 use weir_api::object::{self, Unread};
-use weir_api::{FileProblem, Problem, duration, names, sid};
+use weir_api::{FileProblem, Problem, check_router, duration, names, sid};
 
 use super::raw::{Raw, RawBgp, RawLimits, RawLocator, RawPeer, RawTimers};
 use super::{Bgp, Config, Limits, Locator, Peer, PeerRole, Secret, Timers, XdpMode, secret};
@@ -80,7 +79,8 @@ impl Reader<'_> {
     fn config(&mut self, raw: Raw) -> Option<Config> {
         let node = self.name("node", raw.node, "name this node", names::subdomain);
         let region = self.name("region", raw.region, "name the region this node serves", names::label);
-        let locator = self.locator(raw.locator);
+        let given = raw.locator.is_some();
+        let locator = raw.locator.and_then(|raw| self.locator(raw));
         let hash_key = self.hash_key(raw.hash_key_file);
         let uplinks = self.interfaces("uplinks", raw.uplinks, "name the interfaces on the internet side");
         let fabric = self.interfaces("fabric", raw.fabric, "name the interfaces on the SRv6 side");
@@ -105,7 +105,7 @@ impl Reader<'_> {
         Some(Config {
             node: node?,
             region: region?,
-            locator: locator?,
+            locator: if given { Some(locator?) } else { None },
             hash_key: hash_key?,
             uplinks: uplinks?,
             fabric: fabric?,
@@ -149,40 +149,16 @@ impl Reader<'_> {
         self.directory.join(value)
     }
 
-    pub(super) fn locator(&mut self, raw: Option<RawLocator>) -> Option<Locator> {
-        let raw =
-            self.required("locator", raw, "write locator: { prefix: the region's /48, nodeID: a number }")?;
+    pub(super) fn locator(&mut self, raw: RawLocator) -> Option<Locator> {
         let remedy = "give the region's SRv6 block, a /48 such as 2001:db8:ff01::/48";
-        let block = match self.required("locator.prefix", raw.prefix, remedy) {
-            None => None,
-            Some(text) => match text.parse::<Ipv6Net>() {
-                Err(_) => {
-                    self.refuse("locator.prefix", text, "is no IPv6 prefix", remedy);
-                    None
-                }
-                Ok(net) => {
-                    let a = net.network();
-                    if net.prefix_len() != 48 {
-                        let why = format!("has length {}, and the SID layout needs 48", net.prefix_len());
-                        self.refuse("locator.prefix", text, why, remedy);
-                        None
-                    } else if net.addr() != a {
-                        self.refuse(
-                            "locator.prefix",
-                            text,
-                            "has bits beyond its length",
-                            format!("write {}", net.trunc()),
-                        );
-                        None
-                    } else if a.is_multicast() || a.is_unicast_link_local() || a.segments()[0] == 0 {
-                        self.refuse("locator.prefix", text, "is no block that routers carry", remedy);
-                        None
-                    } else {
-                        Some(net)
-                    }
-                }
-            },
-        };
+        let text = self.required("locator.prefix", raw.prefix, remedy);
+        let block = text.and_then(|text| match check_router::block(&text) {
+            Ok(block) => Some(block),
+            Err((why, remedy)) => {
+                self.refuse("locator.prefix", text, why, remedy);
+                None
+            }
+        });
         let remedy = "give this node a number of its own from 1 to 57343 (0xdfff)";
         let id = self.required("locator.nodeID", raw.node_id, remedy)?;
         let node_id = u16::try_from(id).ok().filter(|id| sid::NODE_IDS.contains(id));

@@ -78,7 +78,7 @@ fn the_documented_example_is_read_with_defaults() {
 #[test]
 fn the_locator_gives_the_nodes_prefix_source_and_self_test_sid() {
     let dir = directory();
-    let locator = parse(dir.path(), &GOOD.replace("nodeID: 1 ", "nodeID: 0xdfff ")).unwrap().locator;
+    let locator = parse(dir.path(), &GOOD.replace("nodeID: 1 ", "nodeID: 0xdfff ")).unwrap().locator.unwrap();
     assert_eq!(locator.prefix().to_string(), "2001:db8:ff01:dfff::/64");
     assert_eq!(locator.source().to_string(), "2001:db8:ff01:dfff::1:0");
     assert_eq!(locator.self_test_sid().to_string(), "2001:db8:ff01:dfff:f000::");
@@ -287,7 +287,7 @@ fn everything_that_is_missing_is_told_at_once() {
     let dir = directory();
     let problems = parse(dir.path(), "").unwrap_err();
     let fields: Vec<_> = problems.iter().map(|p| p.split(": ").nth(1).unwrap()).collect();
-    assert_eq!(fields, ["node", "region", "locator", "hashKeyFile", "uplinks", "fabric"]);
+    assert_eq!(fields, ["node", "region", "hashKeyFile", "uplinks", "fabric"]);
 }
 
 #[test]

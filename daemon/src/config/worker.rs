@@ -124,7 +124,8 @@ impl WorkerConfig {
 fn make(reader: &mut Reader<'_>, raw: Raw) -> Option<WorkerConfig> {
     let node = reader.name("node", raw.node, "name this node", names::subdomain);
     let region = reader.name("region", raw.region, "name the region this node is in", names::label);
-    let locator = reader.locator(raw.locator);
+    let remedy = "write locator: { prefix: the region's /48, nodeID: a number }";
+    let locator = reader.required("locator", raw.locator, remedy).and_then(|raw| reader.locator(raw));
     let fabric = reader.interfaces("fabric", raw.fabric, "name the interfaces on the SRv6 side");
     let gateways = gateways(reader, raw.gateways);
     let reply = reply(reader, raw.reply_path.as_deref(), raw.reply_sid);

@@ -71,14 +71,21 @@ pub(crate) fn status() -> NodeStatus {
         reason: reason.into(),
         message: message.into(),
     };
-    let rule = |namespace: &str, rule: &str, last: u8, serving, conditions| RuleStatus {
-        name: name(namespace, rule),
-        origin: format!("objects.d/{rule}.yaml"),
-        vips: vec![format!("2001:db8:100::{last:x}").parse().unwrap()],
-        protocol: Some(Protocol::Tcp),
-        port: Some(443),
-        backends: BackendSummary { configured: 2, serving, unresolved: 2 - serving, ..Default::default() },
-        conditions,
+    let rule = |namespace: &str, rule: &str, last: u8, serving, conditions| {
+        std::sync::Arc::new(RuleStatus {
+            name: name(namespace, rule),
+            origin: format!("objects.d/{rule}.yaml"),
+            vips: vec![format!("2001:db8:100::{last:x}").parse().unwrap()],
+            protocol: Some(Protocol::Tcp),
+            port: Some(443),
+            backends: BackendSummary {
+                configured: 2,
+                serving,
+                unresolved: 2 - serving,
+                ..Default::default()
+            },
+            conditions,
+        })
     };
     let peer = |name: &str, state: &str, established| PeerStatus {
         name: name.into(),

@@ -148,8 +148,9 @@ fn ask_oracle(
     run: &TraceRun,
     reason: Reason,
 ) -> Oracle {
-    // Its token bucket is full; the program's may be empty.
-    if reason == Reason::RateLimited {
+    // Its token bucket is full, and the program's may be empty; replies are let out by the kernel's routes.
+    let own = [Reason::RateLimited, Reason::ReplyForwarded, Reason::ReplyRefused, Reason::ReplyNoRoute];
+    if own.contains(&reason) {
         return Oracle::Unasked;
     }
     let said = compare(constants, maps, NextHops::Table, ifindex, bytes, run, reason);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::datapath::{Health, SelfTest};
 use super::sysctl::Unset;
-use crate::config::{Config, PeerRole};
+use crate::config::{Config, Locator, PeerRole};
 use crate::desired::DrainStage;
 use crate::route::{PeerState, RouteStatus};
 use crate::state::State;
@@ -17,12 +17,21 @@ fn reason(id: &str, text: impl Into<String>, remedy: impl Into<String>) -> NotRe
 /// All reasons; none when the gateway may be sent traffic and does its job whole.
 pub(super) fn reasons(
     config: &Config,
+    locator: Locator,
     state: &State,
     health: &Health,
     routes: &RouteStatus,
     unset: &[Unset],
 ) -> Vec<NotReady> {
     let mut reasons = Vec::new();
+    if let Some(now) = state.index().locator_of(&config.node).filter(|now| *now != locator) {
+        let text = format!(
+            "this node's BGPRouter gives {}, and the gateway runs with {}",
+            now.prefix(),
+            locator.prefix()
+        );
+        reasons.push(reason("locator", text, "restart the gateway, or set the BGPRouter back"));
+    }
     if state.desired().drain != DrainStage::None {
         reasons.push(reason("draining", "the gateway leaves for good", "start it again to serve"));
     }
@@ -79,8 +88,8 @@ pub(super) fn reasons(
         }
         SelfTest::Lost => reasons.push(reason(
             "self-test",
-            format!("the self-test frame sent to {} does not come back", config.locator.self_test_sid()),
-            format!("see that the fabric routes {} to this node", config.locator.prefix()),
+            format!("the self-test frame sent to {} does not come back", locator.self_test_sid()),
+            format!("see that the fabric routes {} to this node", locator.prefix()),
         )),
     }
     reasons

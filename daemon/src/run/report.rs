@@ -1,12 +1,16 @@
 //! What the gateway says of itself, put together from what each part knows.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
 use super::datapath::Health;
 use crate::config::Config;
 use crate::dataplane::bpf::InterfaceStatus;
-use crate::model::{Drain, Rule};
+use crate::model::{Drain, ObjectName, Rule};
 use crate::resolve::Outcome;
 use crate::route::{self, PeerState, RouteAttributes, RoutePlan};
-use crate::state::{State, Truth};
+use crate::state::{RuleBasis, State, Truth};
 use crate::status::{
     BackendSummary, Condition, Interface, NodeStatus, NotReady, PeerStatus, RouteStatus, RuleStatus, Source,
     VERSION, Work, rfc3339,
@@ -19,7 +23,7 @@ pub(super) fn node(
     routes: &route::RouteStatus,
     plan: &RoutePlan,
     reasons: Vec<NotReady>,
-    route_changes: u64,
+    rules: &mut Rules,
 ) -> NodeStatus {
     NodeStatus {
         node: config.node.clone(),
@@ -38,13 +42,22 @@ pub(super) fn node(
                 synced: source.synced,
                 problems: source.problems.iter().map(ToString::to_string).collect(),
             })
+            .chain(overlaps(state))
             .collect(),
-        rules: rules(state, plan),
+        rules: rules.report(state, plan),
         peers: routes.peers.values().map(|p| peer(config, p)).collect(),
         routes: prefixes(config, routes, plan),
         unreachable: state.applied().unreachable.iter().copied().collect(),
-        work: Work { ring_builds: health.ring_builds, map_writes: health.map_writes, route_changes },
+        work: Work { ring_builds: health.ring_builds, map_writes: health.map_writes, route_changes: 0 },
     }
+}
+
+/// SIDs and locators of different objects that overlap, shown as a source when there are any.
+fn overlaps(state: &State) -> Option<Source> {
+    let all = state.index().between_objects().iter();
+    let problems: Vec<String> =
+        all.map(|(loaded, problem)| format!("{}: {problem}", loaded.origin)).collect();
+    (!problems.is_empty()).then(|| Source { name: "between objects".into(), synced: true, problems })
 }
 
 fn interface(config: &Config, status: &InterfaceStatus) -> Interface {
@@ -73,45 +86,74 @@ fn held_back() -> Condition {
     }
 }
 
-fn rules(state: &State, plan: &RoutePlan) -> Vec<RuleStatus> {
-    let rule = |status: crate::state::RuleStatus| {
-        let served =
-            state.index().resolution(&status.name).and_then(|resolution| match &resolution.outcome {
+/// The rules' statuses as they were reported last: of ten thousand rules only those whose basis changed are made anew.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    known: HashMap<ObjectName, Known>,
+    made: u64,
+}
+
+#[derive(Debug)]
+struct Known {
+    basis: RuleBasis,
+    planned: bool,
+    status: Arc<RuleStatus>,
+}
+
+impl Rules {
+    fn report(&mut self, state: &State, plan: &RoutePlan) -> Vec<Arc<RuleStatus>> {
+        let mut before = std::mem::take(&mut self.known);
+        let mut all = Vec::with_capacity(before.len());
+        for (name, resolution) in state.index().resolutions() {
+            let served = match &resolution.outcome {
                 Outcome::Served(rule) => Some(rule.as_ref()),
                 _ => None,
-            });
-        let planned = served
-            .is_none_or(|rule| rule.vips.iter().all(|vip| plan.vips.contains_key(&ipnet::IpNet::from(*vip))));
-        RuleStatus {
-            origin: status.origin,
-            vips: served.map(|rule| rule.vips.clone()).unwrap_or_default(),
-            protocol: served.map(|rule| rule.protocol),
-            port: served.map(|rule| rule.port),
-            backends: served.map(summary).unwrap_or_default(),
-            conditions: status
-                .conditions
-                .into_iter()
-                .map(|condition| {
-                    if condition.kind == "Advertised" && condition.status == Truth::True && !planned {
-                        return held_back();
-                    }
-                    Condition {
-                        kind: condition.kind.into(),
-                        status: match condition.status {
-                            Truth::True => "True",
-                            Truth::False => "False",
-                            Truth::Unknown => "Unknown",
-                        }
-                        .into(),
-                        reason: condition.reason.into(),
-                        message: condition.message,
-                    }
-                })
-                .collect(),
-            name: status.name,
+            };
+            let in_plan = |vip: &IpAddr| plan.vips.contains_key(&ipnet::IpNet::from(*vip));
+            let planned = served.is_none_or(|rule| rule.vips.iter().all(in_plan));
+            let basis = state.rule_basis(name);
+            let (key, known) = match before.remove_entry(name) {
+                Some((key, known)) if known.basis == basis && known.planned == planned => (key, known),
+                _ => {
+                    let Some(status) = state.rule_status(name) else { continue };
+                    self.made += 1;
+                    let status = Arc::new(rule(status, served, planned));
+                    (ObjectName::clone(name), Known { basis, planned, status })
+                }
+            };
+            all.push(Arc::clone(&known.status));
+            self.known.insert(key, known);
+        }
+        all
+    }
+}
+
+fn rule(status: crate::state::RuleStatus, served: Option<&Rule>, planned: bool) -> RuleStatus {
+    let condition = |condition: crate::state::RuleCondition| {
+        if condition.kind == "Advertised" && condition.status == Truth::True && !planned {
+            return held_back();
+        }
+        Condition {
+            kind: condition.kind.into(),
+            status: match condition.status {
+                Truth::True => "True",
+                Truth::False => "False",
+                Truth::Unknown => "Unknown",
+            }
+            .into(),
+            reason: condition.reason.into(),
+            message: condition.message,
         }
     };
-    state.rule_statuses().map(rule).collect()
+    RuleStatus {
+        origin: status.origin,
+        vips: served.map(|rule| rule.vips.clone()).unwrap_or_default(),
+        protocol: served.map(|rule| rule.protocol),
+        port: served.map(|rule| rule.port),
+        backends: served.map(summary).unwrap_or_default(),
+        conditions: status.conditions.into_iter().map(condition).collect(),
+        name: status.name,
+    }
 }
 
 fn summary(rule: &Rule) -> BackendSummary {
@@ -176,3 +218,7 @@ fn prefixes(config: &Config, routes: &route::RouteStatus, plan: &RoutePlan) -> V
     all.map(|(prefix, a)| RouteStatus { prefix: *prefix, peers: told(prefix), communities: text(a) })
         .collect()
 }
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use weir_bpf::abi;
 
-use crate::config::{self, Config, XdpMode};
+use crate::config::{self, Config, Locator, XdpMode};
 use crate::dataplane::Limits;
 use crate::dataplane::bpf::{self, Interface, Mode, Params};
 use crate::flow::HashKey;
@@ -67,11 +67,11 @@ pub fn interfaces(config: &Config) -> Vec<Interface> {
 }
 
 /// The program's constants as the configuration has them; `role` is each interface's own.
-pub fn constants(config: &Config) -> abi::Config {
+pub fn constants(config: &Config, locator: Locator) -> abi::Config {
     let key = HashKey::from_region_key(config.hash_key.expose());
     let half = |octets: [u8; 16], at: usize| u64::from_ne_bytes(std::array::from_fn(|i| octets[at + i]));
-    let source = config.locator.source().octets();
-    let self_test = config.locator.self_test_sid().octets();
+    let source = locator.source().octets();
+    let self_test = locator.self_test_sid().octets();
     abi::Config {
         nh: key.nh,
         fin: key.fin,
@@ -85,7 +85,7 @@ pub fn constants(config: &Config) -> abi::Config {
     }
 }
 
-pub(super) fn params(config: &Config, interfaces: &[Interface]) -> Params {
+pub(super) fn params(config: &Config, locator: Locator, interfaces: &[Interface]) -> Params {
     let limits = &config.limits;
     Params {
         pins: config.pins.clone(),
@@ -101,25 +101,25 @@ pub(super) fn params(config: &Config, interfaces: &[Interface]) -> Params {
             XdpMode::Native => Mode::Native,
             XdpMode::Generic => Mode::Generic,
         },
-        constants: constants(config),
+        constants: constants(config, locator),
         watch: abi::Watch { drop_samples: config.drop_samples, pad: 0 },
     }
 }
 
-pub(super) fn settings(config: &Config) -> Settings {
+pub(super) fn settings(config: &Config, locator: Locator) -> Settings {
     Settings {
-        site: Site { region: config.region.clone(), block: config.locator.block },
+        site: Site { region: config.region.clone(), block: locator.block },
         sources: BTreeSet::from([FILES.to_owned()]),
         graceful_shutdown: config.timers.graceful_shutdown,
         drain: config.timers.drain,
     }
 }
 
-pub(super) fn plan_settings(config: &Config) -> PlanSettings {
+pub(super) fn plan_settings(config: &Config, locator: Locator) -> PlanSettings {
     let bgp = config.bgp.as_ref();
     PlanSettings {
         region: config.region.clone(),
-        locator: Some(config.locator.prefix()),
+        locator: Some(locator.prefix()),
         region_community: route::LargeCommunity::of_region(bgp.map_or(0, |b| b.asn), &config.region),
         communities: bgp
             .map(|b| b.communities.iter().map(|(a, n)| u32::from(*a) << 16 | u32::from(*n)).collect())

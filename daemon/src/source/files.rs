@@ -326,6 +326,22 @@ fn hash(bytes: &[u8]) -> u64 {
     hasher.finish()
 }
 
+/// The good objects of the files that mention a word, read now: for what a daemon must know before it can start.
+pub fn mentioning(directory: &Path, word: &str) -> Vec<Arc<Loaded>> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    let mut names: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.file_name())).collect();
+    names.retain(|name| Files::wanted(name));
+    names.sort();
+    let load = |name| {
+        let path = directory.join(name);
+        let bytes = read_bounded(&path).ok()?;
+        bytes.windows(word.len()).any(|window| window == word.as_bytes()).then_some(())?;
+        let object = object::parse_file(&path, &bytes).object.filter(|object| !object.id().deleted)?;
+        Some(Arc::new(Loaded { origin: path.display().to_string(), object }))
+    };
+    names.into_iter().filter_map(load).collect()
+}
+
 /// At most one byte more than an object may have, so that a huge file cannot fill memory.
 fn read_bounded(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::io::Read;

@@ -1,10 +1,12 @@
 //! Conditions of a rule on this gateway, with reasons that a tenant can read.
 
+use std::net::IpAddr;
+
 use serde::Serialize;
 
 use super::State;
 use crate::config::PeerRole;
-use crate::desired::{DrainStage, RefusalCause};
+use crate::desired::{DrainStage, Refusal, RefusalCause};
 use crate::model::{ObjectName, Rule};
 use crate::resolve::Outcome;
 
@@ -88,6 +90,60 @@ pub(super) fn of(state: &State, name: &ObjectName) -> Option<RuleStatus> {
     Some(RuleStatus { name: name.clone(), origin, conditions })
 }
 
+/// What a rule's status was made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleBasis {
+    revision: u64,
+    refusal: Option<Refusal>,
+    loaded: bool,
+    announced: bool,
+    leaving: bool,
+    told: Told,
+}
+
+pub(super) fn basis(state: &State, name: &ObjectName) -> RuleBasis {
+    let served = match state.index.resolution(name).map(|resolution| &resolution.outcome) {
+        Some(Outcome::Served(rule)) => Some(rule),
+        _ => None,
+    };
+    RuleBasis {
+        revision: state.index.revision(name),
+        refusal: state.applied.refused.get(name).cloned(),
+        loaded: served.is_some_and(|rule| is_loaded(state, rule)),
+        announced: served.is_some_and(|rule| is_announced(state, rule)),
+        leaving: state.desired.drain >= DrainStage::Withdrawn,
+        told: served.map_or(Told::Nobody, |rule| told(state, rule)),
+    }
+}
+
+fn is_loaded(state: &State, rule: &Rule) -> bool {
+    rule.keys().all(|key| state.applied.loaded.contains(&key))
+}
+
+fn is_announced(state: &State, rule: &Rule) -> bool {
+    rule.vips.iter().all(|vip| state.desired.announce.contains(vip))
+}
+
+/// Which of a rule's VIPs upstream peers know of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// All of them.
+    All,
+    /// No peer is established and knows all it should.
+    Nobody,
+    /// No such peer's session carries the family of this one.
+    NotOf(IpAddr),
+}
+
+fn told(state: &State, rule: &Rule) -> Told {
+    let peers = || state.peers().filter(|p| p.role != PeerRole::Fabric && p.established && p.synced);
+    if peers().next().is_none() {
+        return Told::Nobody;
+    }
+    let missing = rule.vips.iter().find(|vip| !peers().any(|p| p.carries.contain(**vip)));
+    missing.map_or(Told::All, |vip| Told::NotOf(*vip))
+}
+
 fn loaded(state: &State, rule: &Rule) -> RuleCondition {
     if let Some(why) = state.applied.refused.get(&rule.name) {
         let reason = match why.cause {
@@ -97,7 +153,7 @@ fn loaded(state: &State, rule: &Rule) -> RuleCondition {
         };
         return condition("Loaded", Truth::False, reason, &why.message);
     }
-    if rule.keys().all(|k| state.applied.loaded.contains(&k)) {
+    if is_loaded(state, rule) {
         return condition("Loaded", Truth::True, "Loaded", "");
     }
     condition("Loaded", Truth::Unknown, "Pending", "the data plane has not answered yet")
@@ -108,17 +164,17 @@ fn advertised(state: &State, rule: &Rule) -> RuleCondition {
     if state.desired.drain >= DrainStage::Withdrawn {
         return no("Draining", "this gateway leaves");
     }
-    if !rule.vips.iter().all(|v| state.desired.announce.contains(v)) {
+    if !is_announced(state, rule) {
         return no("AllBackendsDown", "no backend serves, and the rule's onAllDown is withdraw");
     }
-    if !rule.keys().all(|k| state.applied.loaded.contains(&k)) {
+    if !is_loaded(state, rule) {
         return no("NotLoaded", "only what is loaded is announced");
     }
-    let told = || state.peers().filter(|p| p.role != PeerRole::Fabric && p.established && p.synced);
-    if told().next().is_none() {
+    let told = told(state, rule);
+    if told == Told::Nobody {
         return no("NoPeer", "no upstream peer is established and told");
     }
-    if let Some(vip) = rule.vips.iter().find(|vip| !told().any(|p| p.carries.contain(**vip))) {
+    if let Told::NotOf(vip) = told {
         let (family, remedy) = if vip.is_ipv4() {
             ("IPv4", "with IPv6 next hops (RFC 8950), or set nextHopIPv4 for it")
         } else {

@@ -19,8 +19,12 @@ use crate::region::{Gateway, Objects};
 const RULES: u32 = 10_000;
 /// Backends of each rule, drawn from all endpoints, so that hardly two rules can share a ring.
 const BACKENDS: u32 = 8;
-/// Endpoints that the rules share.
-const ENDPOINTS: u32 = 64;
+/// Endpoints that the rules share; the last is a backend of every rule.
+const ENDPOINTS: u32 = 65;
+/// Number of the endpoint that every rule has.
+const SHARED: u32 = ENDPOINTS - 1;
+/// How often that one moves.
+const MOVES: u32 = 5;
 const PORT: u16 = 443;
 /// Changes that are timed.
 const CHANGES: u32 = 31;
@@ -33,6 +37,8 @@ const PAUSE: Duration = Duration::from_millis(400);
 const LOAD: f64 = 3.0;
 /// Most anonymous memory, MB of a million bytes.
 const MEMORY: f64 = 80.0;
+/// Most seconds from the rename of one endpoint until every rule's ring leads to its new place.
+const MOVE: f64 = 1.0;
 /// Most milliseconds from the rename until the data path follows.
 const CHANGE: f64 = 20.0;
 
@@ -80,8 +86,20 @@ pub fn run() -> anyhow::Result<Vec<Line>> {
     }
     times.sort_unstable();
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    let mut moves = Vec::new();
+    for n in 1..=MOVES {
+        moves.push(shared_moves(&objects, &maps, n).with_context(|| process.log_tail(20))?.as_secs_f64());
+        std::thread::park_timeout(PAUSE);
+    }
+    moves.sort_unstable_by(f64::total_cmp);
     let after = anonymous(process.pid())?;
     Ok(vec![
+        Line::new(
+            format!("one backend of {RULES} rules moved, in every ring, slowest of {MOVES}"),
+            moves[moves.len() - 1],
+            "s",
+            Some(MOVE),
+        ),
         Line::new(
             format!("{RULES} rules x {BACKENDS} backends, start to all loaded"),
             load.as_secs_f64(),
@@ -122,7 +140,7 @@ fn prepare(gw: &NodeHandle, objects: &Objects, pins: &Path) -> anyhow::Result<()
     );
     gw.write_file("weir.yaml", config)?;
     for n in 0..ENDPOINTS {
-        objects.put(&format!("endpoint-{n}.yaml"), &endpoint(n))?;
+        objects.put(&format!("endpoint-{n}.yaml"), &endpoint(n, 0))?;
     }
     for n in 0..RULES {
         objects.put(&format!("rule-{n:05}.yaml"), &rule(n, 0))?;
@@ -130,23 +148,24 @@ fn prepare(gw: &NodeHandle, objects: &Objects, pins: &Path) -> anyhow::Result<()
     Ok(())
 }
 
-fn endpoint(n: u32) -> String {
+/// An endpoint; another `place` is another node.
+fn endpoint(n: u32, place: u32) -> String {
     format!(
         "apiVersion: network.datumapis.com/v1alpha1\nkind: VPCEndpoint\nmetadata:\n  namespace: platform\n  name: endpoint-{n}\nspec:\n  \
          vpcRef: tenant\n  vpcAttachmentRef: default\n  address: \"fd00:10::{n:x}\"\n  nodeName: worker-{n}\n  sid: \
          \"2001:db8:ff01:{:x}:e001::\"\n",
-        0x100 + n
+        0x100 + n + 0x1000 * place
     )
 }
 
 /// Rule `n`; another `version` has other backends.
 fn rule(n: u32, version: u32) -> String {
-    let mut drawn = Vec::new();
+    let mut drawn = vec![SHARED];
     let mut state = n + version * RULES;
     while drawn.len() < BACKENDS as usize {
         state = state.wrapping_mul(0x9e37_79b1).wrapping_add(0x7f4a_7c15);
         // The high bits are the ones that all of the state has gone into.
-        let endpoint = (state >> 20) % ENDPOINTS;
+        let endpoint = (state >> 20) % SHARED;
         if !drawn.contains(&endpoint) {
             drawn.push(endpoint);
         }
@@ -214,6 +233,43 @@ fn change(objects: &Objects, maps: &Maps, number: u32, version: u32) -> anyhow::
             "rule {number} was changed and its VIP still leads to the old ring"
         );
         std::thread::park_timeout(Duration::from_micros(200));
+    }
+    Ok(begin.elapsed())
+}
+
+/// Moves the endpoint that every rule has, and waits until no ring leads to the old place. A VIP's ring that leads to both, or
+/// to neither, is a fault.
+fn shared_moves(objects: &Objects, maps: &Maps, place: u32) -> anyhow::Result<Duration> {
+    let sid = |place: u32| {
+        let node = (0x100 + SHARED + 0x1000 * place) as u16;
+        Ipv6Addr::new(0x2001, 0xdb8, 0xff01, node, 0xe001, 0, 0, 0).octets()
+    };
+    let (old, new) = (sid(place - 1), sid(place));
+    let begin = Instant::now();
+    objects.put(&format!("endpoint-{SHARED}.yaml"), &endpoint(SHARED, place))?;
+    let mut number = 0;
+    while number < RULES {
+        ensure!(begin.elapsed() < PATIENCE, "rule {number} still leads to the old place");
+        let index = maps.find(&key(number)).context("the rule is not loaded")?;
+        let word = maps.word(index);
+        let backends: std::collections::BTreeSet<u32> =
+            (word.base()..word.base() + word.size()).map(|slot| maps.slot(slot)).collect();
+        let sids: Vec<_> = backends.into_iter().map(|backend| maps.backend(backend).sid).collect();
+        if maps.word(index) != word {
+            continue;
+        }
+        let leads = [sids.contains(&old), sids.contains(&new)];
+        ensure!(
+            leads[0] != leads[1],
+            "the ring of rule {number} leads to the old place: {}, the new: {}",
+            leads[0],
+            leads[1]
+        );
+        if leads[1] {
+            number += 1;
+        } else {
+            std::thread::park_timeout(Duration::from_micros(200));
+        }
     }
     Ok(begin.elapsed())
 }

@@ -143,7 +143,12 @@ pub struct Increments {
 impl Increments {
     /// Whether nothing grew.
     pub fn nothing(&self) -> bool {
-        self.reasons.is_empty() && self.vips.is_empty() && self.backends.is_empty() && self.selftest_seen == 0
+        let Self { reasons, vips, backends, selftest_seen, learned } = self;
+        reasons.is_empty()
+            && vips.is_empty()
+            && backends.is_empty()
+            && *selftest_seen == 0
+            && learned.is_empty()
     }
 
     /// The difference of two moments.

@@ -10,8 +10,8 @@ use weir::worker::image::{Facts, Image};
 use weir::worker::programs::TestRig;
 use weir_bpf::native_worker::{self, Tables};
 use weir_bpf::worker_abi::{
-    Binding, Config, Counter, Endpoint, GATEWAYS, Kind, MARK, OWN_ADDRESS, OWN_SID, Params, Prefix, Reason,
-    Reply, SidKey, SourceKey,
+    Binding, Config, Counter, Endpoint, Flag, GATEWAYS, Kind, MARK, OWN_ADDRESS, OWN_SID, Params, PortKey,
+    Prefix, Reason, Reply, SidKey, SourceKey,
 };
 
 use super::build::{
@@ -25,6 +25,10 @@ const VIP_A: &str = "2001:db8:aa::a";
 const VIP_B: &str = "2001:db8:aa::b";
 const VIP4: &str = "192.0.2.80";
 const CLIENT4: &str = "198.51.100.7";
+/// VIPs that are translated, port 8443, and the IPv4 address of the endpoint that has them.
+const VIP_T: &str = "2001:db8:aa::7:f00d";
+const VIP4_T: &str = "192.0.2.99";
+const OWN4: &str = "10.200.0.9";
 /// MSS limits of the world: the largest packet back, and through.
 const BACK: u32 = 1460;
 const THROUGH: u32 = 1440;
@@ -80,12 +84,20 @@ pub fn params() -> Params {
 /// interface is gone (4). `ifindex` is that of endpoint 1.
 pub fn image(ifindex: u32) -> Image {
     let mut image = Image::default();
-    let records =
-        [(VIP_A, 0xe001, 1), (VIP_B, 0xe002, 2), (VIP_A, 0xd003, 3), (VIP4, 0xe001, 1), (VIP_A, 0xd004, 4)];
-    for (index, (vip, word, endpoint)) in (0..).zip(records) {
-        let backend = mapped("fd00:10::1");
+    let own = "fd00:10::1";
+    let records = [
+        (VIP_A, 0xe001, 1, own, 0),
+        (VIP_B, 0xe002, 2, own, 0),
+        (VIP_A, 0xd003, 3, own, 0),
+        (VIP4, 0xe001, 1, own, 0),
+        (VIP_A, 0xd004, 4, own, 0),
+        (VIP_T, 0xe001, 1, own, Flag::Translate as u8),
+        (VIP4_T, 0xe001, 1, OWN4, Flag::Translate as u8),
+    ];
+    for (index, (vip, word, endpoint, backend, flags)) in (0..).zip(records) {
+        let backend = mapped(backend);
         let binding =
-            Binding { vip: mapped(vip), backend, endpoint, sid: u16::to_be_bytes(word), flags: 0, pad: 0 };
+            Binding { vip: mapped(vip), backend, endpoint, sid: u16::to_be_bytes(word), flags, pad: 0 };
         image
             .bindings
             .insert(index, (binding, Facts { interface: format!("p{endpoint}"), ..Facts::default() }));
@@ -98,8 +110,15 @@ pub fn image(ifindex: u32) -> Image {
         let key = |vip, pad| SidKey { vip, sid: word.to_be_bytes(), pad };
         image.sids.insert(key(mapped(vip), [0; 2]), index);
         image.sids.entry(key([0; 16], OWN_SID)).or_insert(index);
-        image.sources.insert(SourceKey { addr: mapped(vip), endpoint }, index);
         image.sources.insert(SourceKey { addr: backend, endpoint }, OWN_ADDRESS);
+        if flags == 0 {
+            image.sources.insert(SourceKey { addr: mapped(vip), endpoint }, index);
+            continue;
+        }
+        let family = if vip.contains(':') { 6 } else { 4 };
+        for proto in [6, 17] {
+            image.services.insert(PortKey { endpoint, port: 8443_u16.to_be_bytes(), proto, family }, index);
+        }
     }
     image.ports.insert(ifindex, 1);
     image
@@ -430,7 +449,57 @@ pub fn cases() -> Vec<Case> {
     clamp(&mut t, "mss: behind an option of length 0", VIP_A, &zero, &zero);
     let ack = ip(v6(CLIENT), v6(VIP_A)).packet(TCP, &segment(CLIENT, VIP_A, ACK, &mss(9000)));
     t.taken("mss: no SYN", &outer(0xe001, 41, &ack), 0, &ack);
+    translations(&mut t);
     t.0
+}
+
+/// Cases of `delivery: Translate`.
+fn translations(t: &mut Table) {
+    let (vip, own) = (ip(v6(CLIENT), v6(VIP_T)), ip(v6(CLIENT), v6("fd00:10::1")));
+    let ports = (40001, 8443);
+    t.taken(
+        "translate: tcp",
+        &outer(0xe001, 41, &vip.tcp(ports, ACK, &data(33))),
+        5,
+        &own.tcp(ports, ACK, &data(33)),
+    );
+    t.taken("translate: udp", &outer(0xe001, 41, &vip.udp(ports, &data(8))), 5, &own.udp(ports, &data(8)));
+    let with = |vip: &str, mss: u16| {
+        let mut segment = segment(CLIENT, vip, SYN, &self::mss(mss));
+        segment[2..4].copy_from_slice(&8443_u16.to_be_bytes());
+        segment[16..18].fill(0);
+        let sum = checksum(CLIENT, vip, TCP, &segment);
+        segment[16..18].copy_from_slice(&sum.to_be_bytes());
+        ip(v6(CLIENT), v6(vip)).packet(TCP, &segment)
+    };
+    t.taken("translate: the MSS, too", &outer(0xe001, 41, &with(VIP_T, 9000)), 5, &with("fd00:10::1", 1400));
+    let four = |destination: &str, fragment: u16, sum: bool| {
+        let mut datagram = vec![0x9c, 0x41, 0x20, 0xfb, 0, 13, 0, 0, b'h', b'e', b'l', b'l', b'o'];
+        if sum {
+            let sum = checksum(CLIENT4, destination, 17, &datagram);
+            datagram[6..8].copy_from_slice(&sum.to_be_bytes());
+        }
+        ipv4(CLIENT4, destination, 17, 0, fragment, &[], &datagram)
+    };
+    t.taken("translate: ipv4 udp", &outer(0xe001, 4, &four(VIP4_T, 0, true)), 6, &four(OWN4, 0, true));
+    t.taken(
+        "translate: udp without checksum",
+        &outer(0xe001, 4, &four(VIP4_T, 0, false)),
+        6,
+        &four(OWN4, 0, false),
+    );
+    for (name, fragment) in [("translate: first fragment", 0x2000), ("translate: later fragment", 0x0004)] {
+        t.dropped(name, &outer(0xe001, 4, &four(VIP4_T, fragment, true)), Reason::Untranslatable);
+    }
+    let fragment = vip.packet(FRAGMENT, &[build::fragment(17, 0, true), data(64)].concat());
+    t.dropped("translate: IPv6 fragment", &outer(0xe001, 41, &fragment), Reason::Untranslatable);
+    t.dropped(
+        "translate: icmp",
+        &outer(0xe001, 41, &vip.icmp(2, 0, 1400, &data(64))),
+        Reason::Untranslatable,
+    );
+    t.dropped("translate: no such port", &outer(0xe001, 41, &vip.udp((1, 8444), b"x")), Reason::NotBound);
+    t.dropped("translate: cut ports", &outer(0xe001, 41, &vip.packet(TCP, &data(3))), Reason::Untranslatable);
 }
 
 /// What an arm saw.
@@ -499,6 +568,7 @@ impl Default for Native {
         let image = image(7);
         tables.params = params();
         tables.sids = image.sids.into_iter().collect();
+        tables.services = image.services.into_iter().collect();
         tables.bindings = image.bindings.into_values().map(|(binding, _)| binding).collect();
         tables.endpoints =
             (0..5).map(|i| image.endpoints.get(&i).map_or_else(Endpoint::default, |(e, _)| *e)).collect();
@@ -511,7 +581,7 @@ impl Native {
     pub fn run(&mut self, case: &Case) -> Seen {
         let before = self.0.clone();
         let out = native_worker::run(&mut self.0, &case.frame);
-        let action = if out.action == weir_bpf::native::LEFT { 2 } else { out.action };
+        let action = if out.action == weir_bpf::native_worker::LEFT { 2 } else { out.action };
         let old = |i: usize| before.counters.get(i).copied().unwrap_or_default();
         let grown = |(i, now): (usize, &Counter)| {
             let more = (now.packets - old(i).packets, now.bytes - old(i).bytes);
@@ -553,8 +623,8 @@ impl Loaded {
         let pair = |c: Counter| (c.packets, c.bytes);
         (
             Reason::ALL.iter().map(|r| (r.name(), maps.reason_total(*r))).collect(),
-            (0..5).map(|i| (i, pair(maps.totals(i).0))).collect(),
-            (0..5).map(|i| (i, pair(maps.totals(i).1))).collect(),
+            (0..7).map(|i| (i, pair(maps.totals(i).0))).collect(),
+            (0..7).map(|i| (i, pair(maps.totals(i).1))).collect(),
         )
     }
 
@@ -603,6 +673,28 @@ impl Loaded {
 /// Addresses and packets that reply cases are made of.
 pub mod reply {
     use super::{CLIENT, CLIENT4, SYN, TCP, VIP_A, VIP4, ip, ipv4, segment, v6};
+
+    /// What a translated endpoint sends, by its own address and port, and what must leave: tcp, udp, ipv4 tcp.
+    pub fn translated() -> [(Vec<u8>, Vec<u8>); 3] {
+        let six = |from: &str| ip(v6(from), v6(CLIENT));
+        let four = |from: &str| {
+            let mut segment = segment(from, CLIENT4, super::ACK, &[]);
+            segment[..2].copy_from_slice(&8443_u16.to_be_bytes());
+            segment[16..18].fill(0);
+            let sum = super::checksum(from, CLIENT4, TCP, &segment);
+            segment[16..18].copy_from_slice(&sum.to_be_bytes());
+            ipv4(from, CLIENT4, TCP, 0, 0x4000, &[], &segment)
+        };
+        let (own, vip) = ("fd00:10::1", super::VIP_T);
+        [
+            (
+                six(own).tcp((8443, 40001), super::ACK, b"answer"),
+                six(vip).tcp((8443, 40001), super::ACK, b"answer"),
+            ),
+            (six(own).udp((8443, 40001), b"answer!"), six(vip).udp((8443, 40001), b"answer!")),
+            (four(super::OWN4), four(super::VIP4_T)),
+        ]
+    }
 
     /// Client, tenant A's VIP, the other tenant's VIP, IPv4 VIP and client.
     pub const ADDRESSES: [&str; 5] = [CLIENT, VIP_A, super::VIP_B, VIP4, CLIENT4];

@@ -1,6 +1,5 @@
 //! Workers that run `weir worker`: their topology, objects and process.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -58,7 +57,7 @@ impl Region {
             .route(&format!("default via {net}:1"))
             // What nobody takes must not go back where it came from.
             .route(&format!("unreachable {}", self.worker_locator(n)))
-            .route(&format!("198.51.100.0/24 via {net}:1 dev eth0"));
+            .route(&format!("0.0.0.0/0 via inet6 {net}:1 dev eth0"));
         let mut pods: Vec<(String, String, String)> = TENANTS
             .iter()
             .map(|tenant| (tenant.letter.to_string(), self.pod(n, *tenant), self.pod_address(n)))
@@ -302,10 +301,5 @@ impl Live {
         let Ok(maps) = self.worker_maps(n) else { return "no maps".into() };
         let all = Reason::ALL.iter().map(|r| (r.name(), maps.reason_total(*r))).filter(|(_, n)| *n != 0);
         all.map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
-    }
-
-    /// A tenant's IPv4 VIP.
-    pub fn vip4(&self, tenant: Tenant) -> IpAddr {
-        self.region.vip4(tenant).parse().unwrap_or(IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED))
     }
 }

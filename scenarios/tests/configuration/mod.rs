@@ -2,5 +2,6 @@
 
 mod files;
 mod forwarding;
+mod locator;
 mod refusals;
 mod region;

@@ -7,6 +7,7 @@ mod paths;
 mod readiness;
 mod restart;
 mod upgrade;
+mod uplinks;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};

@@ -4,8 +4,9 @@ use labkit::Lab;
 use labkit::topology::Topology;
 use scenarios::packets::interpreted::InterpretedArm;
 use scenarios::packets::native::NativeArm;
-use scenarios::packets::test_run::TestRunArm;
-use scenarios::packets::{Arm as _, Case, Ports, Verdict, World, cases, run_all};
+use scenarios::packets::test_run::{TestRunArm, params};
+use scenarios::packets::{Arm as _, Case, Ingress, Ports, Verdict, World, cases, run_all};
+use weir::dataplane::bpf::TestRig;
 use weir_bpf::abi::Reason;
 
 #[test]
@@ -103,4 +104,24 @@ fn a_traced_frame_fares_as_every_packet_case_says_and_changes_nothing() {
             }
         }
     }
+}
+
+#[test]
+fn traced_frames_take_no_token_of_those_for_answers() {
+    let (lab, world) = node("tokens");
+    let gw = lab.node("gw").unwrap();
+    let pins = gw.bpffs().unwrap().join("tokens");
+    let all = cases::all(&world);
+    let echo = |case: &&Case| case.expect.reason == Reason::EchoReply && case.ingress == Ingress::Uplink;
+    let echo = all.iter().find(echo).unwrap();
+    let reasons = gw.netns().run(|| {
+        let mut params = params(&world, echo.ingress, &pins);
+        // One answer a second and CPU.
+        params.constants.icmp_rate = 1;
+        let mut rig = TestRig::load(&params).unwrap();
+        rig.maps.write_image(&world.tables).unwrap();
+        let mut traced = || rig.trace(world.ifindex(echo.ingress), &echo.frame).unwrap().trace.reason;
+        (0..100).map(|_| traced()).collect::<Vec<_>>()
+    });
+    assert_eq!(reasons.unwrap(), vec![Reason::EchoReply as u32; 100]);
 }

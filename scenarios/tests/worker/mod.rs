@@ -2,6 +2,7 @@
 
 mod delivery;
 mod edge;
+mod guests;
 mod ipv4;
 mod life;
 mod packets;

@@ -24,7 +24,7 @@ fn every_reason_of_decapsulation_has_a_case() {
     assert_eq!(names.len(), all.len(), "names are unique");
     let seen: BTreeSet<Reason> = all.iter().map(|case| case.reason).collect();
     // Up to `Untranslatable` they are `decap`'s; that a driver has no room for metadata no frame can bring about.
-    let missing: Vec<_> = Reason::ALL[..16].iter().filter(|r| !seen.contains(r)).collect();
+    let missing: Vec<_> = Reason::ALL[..17].iter().filter(|r| !seen.contains(r)).collect();
     assert_eq!(missing, [&Reason::NoMetadata]);
 }
 
@@ -107,6 +107,16 @@ fn what_an_endpoint_sends_is_let_out_only_as_what_is_bound_to_it() {
             assert_eq!(seen.counters.len(), usize::from(reason == Reason::ReplyDirect), "{name}: {seen:?}");
             assert_eq!(seen.frame, frame, "{name}: left as it came");
         }
+        for (sent, wanted) in reply::translated() {
+            let kind = if sent[0] >> 4 == 6 { 0x86dd } else { 0x0800 };
+            let seen = arm.reply(ifindex, &ethernet(kind, &sent)).unwrap();
+            assert_eq!(seen.frame, ethernet(kind, &wanted), "the VIP as source, checksums right");
+            assert_eq!((seen.action, seen.reasons), (NEXT, [("reply_direct", 1)].into()));
+        }
+        let other =
+            frame(&ip("fd00:10::1".parse().unwrap(), client.parse().unwrap()).tcp((8444, 1), 0x10, b"x"));
+        let seen = arm.reply(ifindex, &other).unwrap();
+        assert_eq!((seen.frame, seen.reasons), (other, [("reply_own", 1)].into()), "another port is its own");
         for (vip, before, after) in [(vip, 1440, 1380), (vip, 1380, 1380), (vip4, 1460, 1400)] {
             let kind = if vip.contains(':') { 0x86dd } else { 0x0800 };
             let seen = arm.reply(ifindex, &ethernet(kind, &reply::syn_ack(vip, before))).unwrap();

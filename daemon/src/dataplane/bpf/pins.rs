@@ -110,6 +110,8 @@ impl MapSpec {
             ARRAY => entries * value,
             // A pointer to the CPUs' copies.
             PERCPU_ARRAY => entries * (8 + value * cpus),
+            // Its entries are bytes.
+            RINGBUF => entries,
             _ => {
                 let elements =
                     if self.flags & NO_PREALLOC == 0 { entries * (ELEMENT + key + value) } else { 0 };

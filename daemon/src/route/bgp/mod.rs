@@ -28,11 +28,14 @@ use self::session::Session;
 use self::settle::{LeaveStage, Settled};
 use super::{Advertiser, Command, Leave, PeerConfig, PeerStatus, RoutePlan, RouteStatus, SpeakerConfig};
 
+pub use rehearse::rehearse;
+
 mod backoff;
 mod driver;
 mod import;
 mod io;
 mod open;
+mod rehearse;
 mod rib;
 mod session;
 mod settle;

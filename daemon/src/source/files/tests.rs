@@ -26,7 +26,7 @@ fn backends(files: &Files, name: &str) -> Option<usize> {
     let found = objects.iter().find(|l| l.object.id().name == name)?;
     match &found.object {
         weir_api::CheckedObject::Rule(r) => Some(r.backends.len()),
-        weir_api::CheckedObject::Endpoint(_) | weir_api::CheckedObject::Binding(_) => None,
+        _ => None,
     }
 }
 
