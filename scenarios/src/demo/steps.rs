@@ -138,7 +138,12 @@ pub(super) fn clients(step: &mut Step<'_>) -> anyhow::Result<()> {
             pool.by_backend().into_iter().map(|(pod, count)| format!("{pod} {count}")).collect();
         ensure!(pods.len() == usize::from(story.region.workers), "not all pods serve: {pods:?}");
         step.connections(pool.connections().len() as u64);
-        step.say(format!("tenant {} over {:?}: {}", tenant.letter, family(tenant), pods.join(", ")));
+        step.say(format!(
+            "tenant {} over {}: {}",
+            tenant.letter,
+            family(tenant).pick("IPv4", "IPv6"),
+            pods.join(", ")
+        ));
         pools.push((tenant, pool));
     }
     step.lost(0);
