@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use anyhow::Context as _;
 use labkit::topology::Process;
 
-use crate::region::{Live, PORT, TENANTS, weir_binary};
+use crate::region::{Live, TENANTS, weir_binary};
 
 /// Serves HTTP for ever: each answer names the server and the client as it sees it.
 ///
@@ -40,12 +40,12 @@ fn answer(stream: &TcpStream, name: &str) -> std::io::Result<()> {
 /// A server that could not be started.
 pub fn serve_all(live: &Live) -> anyhow::Result<()> {
     let own = std::env::current_exe().context("find this program")?.display().to_string();
-    for tenant in TENANTS {
+    for (tenant, family, service) in live.services() {
         for worker in 1..=live.region.workers {
             let pod = live.region.pod(worker, tenant);
-            let on = live.service(tenant).to_string();
+            let on = service.to_string();
             live.lab.node(&pod)?.spawn(&Process {
-                name: "server".into(),
+                name: format!("server-{}", family.short()),
                 command: [own.as_str(), "--serve", &pod, &on].map(Into::into).into(),
                 env: [].into(),
                 ready: None,
@@ -70,8 +70,8 @@ pub fn guide(live: &Live) -> anyhow::Result<String> {
         writeln!(text, "  {:<8}nsenter --net={}", node.name(), node.netns().path().display())?;
     }
     writeln!(text, "\nas a client (repeat it: another port, another pod)")?;
-    for tenant in TENANTS {
-        writeln!(text, "  {} curl -s 'http://[{}]:{PORT}/'", enter("client")?, live.vip(tenant))?;
+    for (_, _, service) in live.services() {
+        writeln!(text, "  {} curl -s 'http://{service}/'", enter("client")?)?;
     }
     writeln!(text, "the internet router: equal-cost routes, BGP")?;
     let [vip, _] = TENANTS.map(|tenant| live.vip(tenant));

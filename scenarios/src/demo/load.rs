@@ -6,7 +6,7 @@ use anyhow::ensure;
 use labkit::traffic::{Pool, Pulse, Sample, UdpFlow};
 use labkit::wait::eventually;
 
-use crate::region::{Live, SOON, TENANTS, Tenant};
+use crate::region::{A, Family, Live, SOON, TENANTS, Tenant};
 
 /// Bytes of a UDP packet's payload.
 const PAYLOAD: usize = 64;
@@ -69,13 +69,19 @@ pub struct Account {
     pub tracks: Vec<Track>,
 }
 
+/// The family that a tenant's clients use in the demo: one of each.
+pub fn family(tenant: Tenant) -> Family {
+    if tenant == A { Family::Ipv6 } else { Family::Ipv4 }
+}
+
 /// Opens connections of a tenant and checks that its own pods, and all of them, answer and see the client's address.
 ///
 /// # Errors
 /// A connection that did not come about, or came about elsewhere.
 pub async fn open(live: &Live, tenant: Tenant, connections: usize) -> anyhow::Result<Pool> {
-    let pool = Pool::open(&live.node("client")?, live.service(tenant), connections).await?;
-    let client = live.region.client();
+    let pool =
+        Pool::open(&live.node("client")?, live.service_of(tenant, family(tenant)), connections).await?;
+    let client = live.region.client_of(family(tenant));
     for connection in pool.connections() {
         let (pod, seen) = (connection.backend(), connection.seen_as().ip().to_string());
         ensure!(pod.ends_with(tenant.letter), "tenant {}'s client reached pod {pod}", tenant.letter);
@@ -115,7 +121,8 @@ impl Load {
         for tenant in TENANTS {
             let Amount { flows: count, pace, .. } = amount(tenant);
             for _ in 0..count {
-                flows.push((tenant, UdpFlow::start(&client, live.service(tenant), pace, PAYLOAD).await?));
+                let service = live.service_of(tenant, family(tenant));
+                flows.push((tenant, UdpFlow::start(&client, service, pace, PAYLOAD).await?));
             }
         }
         Ok(Self { began, connections, pulses, flows })

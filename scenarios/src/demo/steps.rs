@@ -9,7 +9,7 @@ use labkit::step::Step as LabStep;
 use labkit::wait::{eventually, steady};
 use nix::sys::signal::Signal;
 
-use super::load::{Account, Amount, Load, open};
+use super::load::{Account, Amount, Load, family, open};
 use super::story::Story;
 use super::{NEXT, picture};
 use crate::region::{A, Live, SOON, TENANTS, Tenant, rule};
@@ -87,8 +87,8 @@ impl Still {
         Ok(Self { watch: live.node("edge")?.watch_routes()? })
     }
     fn check(&self, live: &Live) -> anyhow::Result<()> {
-        for tenant in TENANTS {
-            let events = self.watch.events_for(format!("{}/128", live.vip(tenant)).parse()?);
+        for (_, _, service) in live.services() {
+            let events = self.watch.events_for(ipnet::IpNet::from(service.ip()));
             ensure!(events.is_empty(), "the router's routes changed: {events:?}");
         }
         Ok(())
@@ -117,9 +117,15 @@ pub(super) fn gateways(step: &mut Step<'_>) -> anyhow::Result<()> {
     }
     step.state.wait_all()?;
     let live = step.state.live()?;
-    let prefix = format!("{}/128", live.vip(A));
-    let route = live.node("edge")?.wait_route(&prefix, usize::from(live.region.gateways), SOON)?;
-    step.say(format!("edge: {route}"));
+    let mut routes = Vec::new();
+    for tenant in TENANTS {
+        let prefix = live.region.vip_route(tenant, family(tenant));
+        let route = live.node("edge")?.wait_route(&prefix, usize::from(live.region.gateways), SOON)?;
+        routes.push(format!("edge: {route}"));
+    }
+    for route in routes {
+        step.say(route);
+    }
     Ok(())
 }
 
@@ -132,7 +138,12 @@ pub(super) fn clients(step: &mut Step<'_>) -> anyhow::Result<()> {
             pool.by_backend().into_iter().map(|(pod, count)| format!("{pod} {count}")).collect();
         ensure!(pods.len() == usize::from(story.region.workers), "not all pods serve: {pods:?}");
         step.connections(pool.connections().len() as u64);
-        step.say(format!("tenant {}: {}", tenant.letter, pods.join(", ")));
+        step.say(format!(
+            "tenant {} over {}: {}",
+            tenant.letter,
+            family(tenant).pick("IPv4", "IPv6"),
+            pods.join(", ")
+        ));
         pools.push((tenant, pool));
     }
     step.lost(0);

@@ -39,7 +39,7 @@ fn a_good_configuration_is_fine() {
 #[case(
     "node: gw1",
     "nodes: gw1",
-    "1: nodes: is no known field; remove it, or use one of node, region, locator, hashKeyFile, uplinks, fabric, objects, bgp, admin, metrics, pins, limits, timers, xdpMode, icmpRate, drainMarker"
+    "1: nodes: is no known field; remove it, or use one of node, region, locator, hashKeyFile, uplinks, fabric, objects, bgp, admin, metrics, pins, limits, timers, xdpMode, icmpRate, dropSamples, drainMarker"
 )]
 #[case(
     "nodeID: 1 ",
