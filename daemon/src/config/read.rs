@@ -80,7 +80,7 @@ impl Reader<'_> {
         let node = self.name("node", raw.node, "name this node", names::subdomain);
         let region = self.name("region", raw.region, "name the region this node serves", names::label);
         let given = raw.locator.is_some();
-        let locator = raw.locator.and_then(|raw| self.locator(Some(raw)));
+        let locator = raw.locator.and_then(|raw| self.locator(raw));
         let hash_key = self.hash_key(raw.hash_key_file);
         let uplinks = self.interfaces("uplinks", raw.uplinks, "name the interfaces on the internet side");
         let fabric = self.interfaces("fabric", raw.fabric, "name the interfaces on the SRv6 side");

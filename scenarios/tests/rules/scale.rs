@@ -119,11 +119,15 @@ fn the_kernel_takes_the_memory_that_the_formula_says() {
         let [cpus, vips, fragments] = [cpus, limits.vips, limits.fragments].map(u64::from);
         let [backends, slots, hops] = [limits.backends, limits.ring_slots, limits.next_hops].map(u64::from);
         let power = u64::next_power_of_two;
-        let buckets = power(3 * vips) + power(2 * vips) + power(vips + 3 * backends) + power(fragments);
+        let buckets = power(3 * vips)
+            + power(2 * vips)
+            + power(vips + 3 * backends)
+            + power(backends)
+            + power(fragments);
         let page = 400_000
             + 4 * slots
             + (304 + 16 * cpus) * vips
-            + (96 + 16 * cpus) * backends
+            + (168 + 16 * cpus) * backends
             + 24 * hops
             + 96 * fragments
             + 16 * buckets;
