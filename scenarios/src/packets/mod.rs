@@ -9,6 +9,7 @@ pub mod interpreted;
 pub mod native;
 pub mod oracle;
 pub mod test_run;
+pub mod wire;
 pub mod worker;
 pub mod world;
 
@@ -51,6 +52,13 @@ impl Case {
     /// False when `BPF_PROG_TEST_RUN` refuses the frame: it takes none without a whole Ethernet header.
     pub fn test_run_takes_it(&self) -> bool {
         self.frame.len() >= 14
+    }
+
+    /// False when the kernel's stack drops the frame before anyone can see that the program left it: it takes a VLAN tag off
+    /// every frame, and wants a whole one with two bytes behind it.
+    pub fn stack_takes_it(&self) -> bool {
+        let tagged = matches!(self.frame.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
+        self.test_run_takes_it() && (!tagged || self.frame.len() >= 20)
     }
 }
 

@@ -105,7 +105,8 @@ impl Arm for TestRunArm {
     }
 }
 
-fn totals(rig: &TestRig, (vips, backends): (u32, u32)) -> Totals {
+/// All counters of a rig, for the first so many VIPs and backends.
+pub(super) fn totals(rig: &TestRig, (vips, backends): (u32, u32)) -> Totals {
     Totals {
         reasons: Reason::ALL.iter().map(|r| rig.maps.reason_total(*r)).collect(),
         vips: (0..vips).map(|i| rig.maps.vip_total(i)).collect(),
