@@ -3,6 +3,7 @@
 mod arms;
 mod differ;
 mod golden;
+mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
 
