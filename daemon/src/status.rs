@@ -164,11 +164,11 @@ pub struct BackendSummary {
 pub struct Condition {
     /// Its type.
     #[serde(rename = "type")]
-    pub kind: String,
+    pub kind: std::borrow::Cow<'static, str>,
     /// `True`, `False` or `Unknown`.
-    pub status: String,
+    pub status: std::borrow::Cow<'static, str>,
     /// One word for machines.
-    pub reason: String,
+    pub reason: std::borrow::Cow<'static, str>,
     /// One sentence for people; empty when the reason says all.
     pub message: String,
 }

@@ -152,7 +152,7 @@ impl Rows for Rules<'_> {
             let condition = rule.conditions.iter().find(|c| c.status != "True").or(rule.conditions.last());
             let words = condition.map_or_else(Default::default, |c| {
                 let sign = if c.status == "True" { "" } else { "not " };
-                [format!("{sign}{}", c.kind), c.reason.clone(), c.message.clone()]
+                [format!("{sign}{}", c.kind), c.reason.to_string(), c.message.clone()]
             });
             [rule.name.to_string(), backends].into_iter().chain(words).collect()
         };

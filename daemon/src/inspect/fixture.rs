@@ -65,11 +65,8 @@ pub(crate) fn image() -> Image {
 
 /// A gateway that is not ready.
 pub(crate) fn status() -> NodeStatus {
-    let condition = |kind: &str, status: &str, reason: &str, message: &str| Condition {
-        kind: kind.into(),
-        status: status.into(),
-        reason: reason.into(),
-        message: message.into(),
+    let condition = |kind: &'static str, status: &'static str, reason: &'static str, message: &str| {
+        Condition { kind: kind.into(), status: status.into(), reason: reason.into(), message: message.into() }
     };
     let rule = |namespace: &str, rule: &str, last: u8, serving, conditions| {
         std::sync::Arc::new(RuleStatus {

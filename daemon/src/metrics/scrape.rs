@@ -146,7 +146,8 @@ fn node(encoder: &mut DescriptorEncoder<'_>, status: &NodeStatus) -> fmt::Result
 
     let mut conditions: BTreeMap<Labels, u64> = BTreeMap::new();
     for condition in status.rules.iter().flat_map(|rule| &rule.conditions) {
-        let labels = vec![("condition", condition.kind.clone()), ("status", condition.status.clone())];
+        let labels =
+            vec![("condition", condition.kind.to_string()), ("status", condition.status.to_string())];
         *conditions.entry(labels).or_default() += 1;
     }
     gauges(encoder, "rules", "Rules by condition and its status", conditions)?;

@@ -91,6 +91,8 @@ fn held_back() -> Condition {
 pub(super) struct Rules {
     known: HashMap<ObjectName, Known>,
     made: u64,
+    /// Counts reports, to tell rules that are gone.
+    round: u64,
 }
 
 #[derive(Debug)]
@@ -98,12 +100,14 @@ struct Known {
     basis: RuleBasis,
     planned: bool,
     status: Arc<RuleStatus>,
+    /// The last report that it was in.
+    round: u64,
 }
 
 impl Rules {
     fn report(&mut self, state: &State, plan: &RoutePlan) -> Vec<Arc<RuleStatus>> {
-        let mut before = std::mem::take(&mut self.known);
-        let mut all = Vec::with_capacity(before.len());
+        let mut all = Vec::with_capacity(self.known.len());
+        self.round += 1;
         for (name, resolution) in state.index().resolutions() {
             let served = match &resolution.outcome {
                 Outcome::Served(rule) => Some(rule.as_ref()),
@@ -112,17 +116,23 @@ impl Rules {
             let in_plan = |vip: &IpAddr| plan.vips.contains_key(&ipnet::IpNet::from(*vip));
             let planned = served.is_none_or(|rule| rule.vips.iter().all(in_plan));
             let basis = state.rule_basis(name);
-            let (key, known) = match before.remove_entry(name) {
-                Some((key, known)) if known.basis == basis && known.planned == planned => (key, known),
-                _ => {
-                    let Some(status) = state.rule_status(name) else { continue };
-                    self.made += 1;
-                    let status = Arc::new(rule(status, served, planned));
-                    (ObjectName::clone(name), Known { basis, planned, status })
-                }
-            };
-            all.push(Arc::clone(&known.status));
-            self.known.insert(key, known);
+            if let Some(known) = self.known.get_mut(name)
+                && known.basis == basis
+                && known.planned == planned
+            {
+                known.round = self.round;
+                all.push(Arc::clone(&known.status));
+                continue;
+            }
+            let Some(status) = state.rule_status(name) else { continue };
+            self.made += 1;
+            let status = Arc::new(rule(status, served, planned));
+            all.push(Arc::clone(&status));
+            let known = Known { basis, planned, status, round: self.round };
+            self.known.insert(ObjectName::clone(name), known);
+        }
+        if self.known.len() > all.len() {
+            self.known.retain(|_, known| known.round == self.round);
         }
         all
     }
