@@ -20,6 +20,9 @@ use crate::wait;
 /// Lines of a log that an error shows.
 const TAIL: usize = 20;
 
+/// Longest wait for what an ended process has written to be in its log.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
 /// How a process's output gets into its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Logging {
@@ -159,11 +162,21 @@ impl ProcessHandle {
         })
     }
 
-    /// Waits until it has ended.
+    /// Waits until it has ended, and then until its last words are in the log; not long, since something that it has started
+    /// may live on and hold its output open.
     ///
     /// # Errors
     /// It still runs after `within`; the message shows the end of its log.
     pub fn wait(&self, within: Duration) -> Result<ExitStatus> {
+        let status = self.wait_for_end(within)?;
+        let begin = Instant::now();
+        while !self.shared.logged.load(Ordering::Acquire) && begin.elapsed() < wait::patiently(LAST_WORDS) {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(status)
+    }
+
+    fn wait_for_end(&self, within: Duration) -> Result<ExitStatus> {
         let within = wait::patiently(within);
         let status = self.shared.lock();
         let (status, _) = self
