@@ -41,7 +41,7 @@ impl TestRunArm {
     /// # Errors
     /// Why it could not be run.
     pub fn trace(&mut self, case: &Case) -> anyhow::Result<(TraceRun, Increments)> {
-        self.after(case, |rig, ifindex, earlier| rig.run(ifindex, earlier).map(drop))
+        self.after(case, |rig, ifindex, earlier| rig.run(ifindex, earlier).map(drop), TestRig::trace)
     }
 
     /// The same, after the frames before it were traced, too.
@@ -49,14 +49,16 @@ impl TestRunArm {
     /// # Errors
     /// Why it could not be run.
     pub fn trace_all(&mut self, case: &Case) -> anyhow::Result<(TraceRun, Increments)> {
-        self.after(case, |rig, ifindex, earlier| rig.trace(ifindex, earlier).map(drop))
+        self.after(case, |rig, ifindex, earlier| rig.trace(ifindex, earlier).map(drop), TestRig::trace)
     }
 
-    fn after(
+    /// Runs a case's frame by `run`, after the frames before it by `before`.
+    fn after<T>(
         &mut self,
         case: &Case,
         before: impl Fn(&mut TestRig, u32, &[u8]) -> Result<(), weir::dataplane::Error>,
-    ) -> anyhow::Result<(TraceRun, Increments)> {
+        run: impl Fn(&mut TestRig, u32, &[u8]) -> Result<T, weir::dataplane::Error>,
+    ) -> anyhow::Result<(T, Increments)> {
         let indices = self.indices;
         let (_, rig, ifindex) = self
             .rigs
@@ -68,8 +70,8 @@ impl TestRunArm {
             before(rig, *ifindex, earlier)?;
         }
         let before = totals(rig, indices);
-        let run = rig.trace(*ifindex, &case.frame)?;
-        Ok((run, Increments::between(&before, &totals(rig, indices))))
+        let out = run(rig, *ifindex, &case.frame)?;
+        Ok((out, Increments::between(&before, &totals(rig, indices))))
     }
 }
 
@@ -87,19 +89,8 @@ impl Arm for TestRunArm {
     }
 
     fn run(&mut self, case: &Case) -> anyhow::Result<Outcome> {
-        let indices = self.indices;
-        let (_, rig, ifindex) = self
-            .rigs
-            .iter_mut()
-            .find(|(ingress, ..)| *ingress == case.ingress)
-            .ok_or_else(|| anyhow::anyhow!("no world was loaded"))?;
-        rig.maps.forget_fragments()?;
-        for earlier in &case.earlier {
-            rig.run(*ifindex, earlier)?;
-        }
-        let before = totals(rig, indices);
-        let out = rig.run(*ifindex, &case.frame)?;
-        let increments = Increments::between(&before, &totals(rig, indices));
+        let earlier = |rig: &mut TestRig, ifindex, frame: &[u8]| rig.run(ifindex, frame).map(drop);
+        let (out, increments) = self.after(case, earlier, TestRig::run)?;
         // A test run does not tell which interface a redirect named.
         Outcome::new(out.action, None, out.frame, increments)
     }
